@@ -1,0 +1,212 @@
+"""The one list of settings; every bound has a name and a unit (I9)."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import environs
+from csp.constants import NONE, SELF
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+env = environs.Env()
+SIGNALBOX_DATA_DIR: Path = Path(env.str("SIGNALBOX_DATA_DIR", str(BASE_DIR / ".signalbox")))
+_stack_env = SIGNALBOX_DATA_DIR / "stack.env"
+if _stack_env.is_file():
+    env.read_env(str(_stack_env), recurse=False)
+
+# -- What runs where ---------------------------------------------------------------------------------------
+DEBUG: bool = env.bool("DEBUG", False)
+SECRET_KEY: str = env.str("SECRET_KEY", "unset: set SECRET_KEY, or run `make up`, which makes one")
+# Keys are shown as key# + 8 hex of an HMAC with this secret; changing it changes every label.
+SIGNALBOX_KEY_LABEL_SECRET: str = env.str("SIGNALBOX_KEY_LABEL_SECRET", SECRET_KEY)
+SIGNALBOX_ENV_LABEL: str = env.str("SIGNALBOX_ENV_LABEL", "local")
+SIGNALBOX_DEMO: bool = env.bool("SIGNALBOX_DEMO", False)
+ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", [])
+
+DATABASES = {
+    "default": {
+        **env.dj_db_url("DATABASE_URL", "postgresql://signalbox@127.0.0.1:5432/signalbox"),
+        "CONN_MAX_AGE": 0,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"connect_timeout": 5, "application_name": env.str("SIGNALBOX_PROCESS", "signalbox")},
+    }
+}
+# LISTEN needs a connection of its own, not one from a transaction pooler; empty = poll.
+DATABASE_DIRECT_URL: str = env.str("DATABASE_DIRECT_URL", env.str("DATABASE_URL", ""))
+VALKEY_URL: str = env.str("VALKEY_URL", "redis://127.0.0.1:6379/0")
+KAFKA_BOOTSTRAP_SERVERS: str = env.str("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
+# Further librdkafka settings for every client (security.protocol, sasl.*), as JSON.
+KAFKA_CLIENT_CONFIG: dict[str, object] = env.json("KAFKA_CLIENT_CONFIG", {})
+KAFKA_REPLICATION_FACTOR: int = env.int("KAFKA_REPLICATION_FACTOR", 1)
+
+# -- Django ------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "relay",
+    "dlq",
+    "sagas",
+    "console",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "channels",
+    "rest_framework",
+    "django_celery_beat",
+    "django_htmx",
+    "csp",
+    "pgtrigger",
+]
+if SIGNALBOX_DEMO:
+    INSTALLED_APPS.append("console.demo")
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "now"
+LOGOUT_REDIRECT_URL = "login"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LANGUAGE_CODE = "en"
+TIME_ZONE = env.str("TIME_ZONE", "UTC")
+USE_TZ = True
+USE_THOUSAND_SEPARATOR = False
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = SIGNALBOX_DATA_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+# -- Security ----------------------------------------------------------------------------------------------
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+SIGNALBOX_HTTPS: bool = env.bool("SIGNALBOX_HTTPS", False)
+SECURE_SSL_REDIRECT = SIGNALBOX_HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if SIGNALBOX_HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SIGNALBOX_HTTPS
+SECURE_HSTS_PRELOAD = SIGNALBOX_HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SIGNALBOX_HTTPS else None
+SESSION_COOKIE_SECURE = SIGNALBOX_HTTPS
+CSRF_COOKIE_SECURE = SIGNALBOX_HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+
+# -- Celery and Channels -----------------------------------------------------------------------------------
+CELERY_BROKER_URL = VALKEY_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = "console"
+CELERY_TASK_ROUTES = {"relay.tick": {"queue": "relay"}}
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_TIME_LIMIT = None
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "relay.tick": {"task": "relay.tick", "schedule": 1.0, "options": {"expires": 1}},
+    "relay.housekeeping": {"task": "relay.housekeeping", "schedule": 30.0, "options": {"expires": 30}},
+    "relay.collect_lag": {"task": "relay.collect_lag", "schedule": 5.0, "options": {"expires": 5}},
+    "console.watch": {"task": "console.watch", "schedule": 2.0, "options": {"expires": 2}},
+}
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [VALKEY_URL], "prefix": "signalbox"},
+    }
+}
+
+# -- Bounds of the relay (units in the names) --------------------------------------------------------------
+RELAY_SHARDS = 64
+RELAY_ROUND_ROWS = 1_000
+RELAY_LATE_ROWS = 1_000
+RELAY_MAX_UNACKED_ROWS = 10_000
+RELAY_CHECKPOINT_EVERY_MS = 200
+RELAY_CHECKPOINT_EVERY_ROWS = 5_000
+RELAY_HEARTBEAT_EVERY_MS = 1_000
+RELAY_LEASE_S = 10
+RELAY_STALL_S = 10
+RELAY_IDLE_WAIT_MS = 250
+RELAY_TASK_BUDGET_S = 30
+RELAY_TASK_LIMIT_S = 60
+RELAY_STOP_WITHIN_S = 10
+RELAY_PARTITION_ROWS = 1_000_000
+RELAY_PARTITIONS_AHEAD = 8
+RELAY_RETRY_BASE_S = 5
+RELAY_RETRY_FACTOR = 2
+RELAY_RETRY_ATTEMPTS = 10
+RELAY_UNSENT_COUNT_CAP = 10_000
+RELAY_SILENT_AFTER_S = 3
+
+# -- Bounds of consumers -----------------------------------------------------------------------------------
+CONSUMER_CONCURRENCY: int = env.int("CONSUMER_CONCURRENCY", 4)
+CONSUMER_POLL_MS = 200
+CONSUMER_MAX_POLL_INTERVAL_MS = 300_000
+CONSUMER_BUFFER_RECORDS = 1_000
+CONSUMER_BUFFER_BYTES = 64 * 1024 * 1024
+CONSUMER_STOP_WITHIN_S = 15
+HANDLER_DEADLINE_S = 60
+
+# -- Bounds of lag, processes, watch -----------------------------------------------------------------------
+LAG_COLLECT_EVERY_S = 5
+LAG_REQUEST_TIMEOUT_S = 5
+LAG_PARALLEL_REQUESTS = 64
+LAG_WINDOW_S = 60
+LAG_MIN_SAMPLES = 5
+LAG_ALLOWED_DEFAULT = 50
+LAG_RAW_RETENTION = timedelta(days=2)
+PROCESS_HEARTBEAT_EVERY_S = 1
+PROCESS_LOST_AFTER_S = 5
+PROCESS_CRASH_SHOWN_S = 600
+PROCESS_FORGET_AFTER = timedelta(hours=1)
+WATCH_EVERY_S = 2
+STATION_SAMPLE_EVERY_S = 5
+STATION_SAMPLE_RETENTION = timedelta(days=2)
+HINT_EVERY_MS = 1_000
+LIST_PAGE_ROWS = 50
+
+# -- Logs: structlog renders; standard library loggers go through the same chain ---------------------------
+SIGNALBOX_LOG_JSON: bool = env.bool("SIGNALBOX_LOG_JSON", False)
+SIGNALBOX_LOG_LEVEL: str = env.str("SIGNALBOX_LOG_LEVEL", "INFO")
+LOGGING_CONFIG = "console.logs.configure"
+LOGGING: dict[str, object] = {}

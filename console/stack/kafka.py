@@ -1,0 +1,187 @@
+"""Apache Kafka 4 (KRaft, one node) from Maven, run on the system's Java 17 or later.
+
+The jars lie in `.tools/kafka-<version>/` of the checkout, or where `SIGNALBOX_TOOLS_DIR` says; fetched once.
+"""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from os import environ, geteuid
+from pathlib import Path
+
+from console.stack.errors import StackError
+
+HERE = Path(__file__).resolve().parent
+KAFKA_VERSION = "4.1.1"
+READY_WITHIN_S = 60
+FETCH_WITHIN_S = 600
+HEAP = "512m"
+OWN_BROKER = (
+    "Or use a broker of your own: set KAFKA_BOOTSTRAP_SERVERS=host:port (and KAFKA_CLIENT_CONFIG for its security) "
+    "and start again."
+)
+
+
+def jars_dir() -> Path:
+    """Where Kafka's jars are kept."""
+    tools = Path(environ.get("SIGNALBOX_TOOLS_DIR", HERE.parent.parent / ".tools"))
+    return tools / f"kafka-{KAFKA_VERSION}"
+
+
+def ensure_programs() -> None:
+    """See to Java 17+ and, while the jars are not fetched, Maven; install them by apt as root on Debian.
+
+    Raises:
+        StackError: something is missing; the text says what to install.
+    """
+    missing = [] if (_java_major() or 0) >= 17 else ["a Java runtime, version 17 or later"]
+    packages = ["default-jre-headless"] if missing else []
+    if not (jars_dir() / "done").exists() and not shutil.which("mvn"):
+        missing.append("Maven")
+        packages.append("maven")
+    if not missing:
+        return
+    if geteuid() == 0 and shutil.which("apt-get"):
+        _apt_install(packages)
+        return
+    raise StackError(
+        f"Apache Kafka needs {' and '.join(missing)}. On Debian or Ubuntu: sudo apt-get install "
+        f"{' '.join(packages)}. {OWN_BROKER}"
+    )
+
+
+def ensure_jars() -> Path:
+    """Fetch Kafka's jars with Maven when they are not there; return their folder.
+
+    Raises:
+        StackError: Maven failed; its last lines are in the text.
+    """
+    target = jars_dir()
+    if (target / "done").exists():
+        return target
+    target.mkdir(parents=True, exist_ok=True)
+    args = [
+        "mvn",
+        "-q",
+        "-B",
+        "-ntp",
+        "-f",
+        str(HERE / "pom.xml"),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={target}",
+        "-Dmdep.overWriteReleases=false",
+    ]
+    try:
+        done = subprocess.run(args, capture_output=True, text=True, timeout=FETCH_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"Maven did not fetch Apache Kafka within {FETCH_WITHIN_S} s. {OWN_BROKER}") from error
+    if done.returncode != 0:
+        raise StackError(f"Maven could not fetch Apache Kafka: {done.stdout.strip()[-800:]} {OWN_BROKER}")
+    (target / "done").touch()
+    return target
+
+
+def prepare(data: Path, port: int, controller_port: int) -> Path:
+    """Write the configuration and format the log folder once; return the configuration's path."""
+    ensure_programs()
+    jars = ensure_jars()
+    data.mkdir(parents=True, exist_ok=True)
+    config = data / "server.properties"
+    config.write_text(_properties(data, port, controller_port))
+    if not (data / "logs" / "meta.properties").exists():
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        args = [*_java(jars), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
+        done = subprocess.run(args, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise StackError(f"Kafka could not format {data}: {(done.stdout + done.stderr).strip()[-800:]}")
+    return config
+
+
+def command(config: Path) -> list[str]:
+    """The broker in the foreground; SIGTERM is its clean stop."""
+    return [*_java(jars_dir()), "kafka.Kafka", str(config)]
+
+
+def tool_command(main_class: str, *args: str) -> list[str]:
+    """One of Kafka's own command-line tools by its Java class, such as `kafka.admin.ConfigCommand`."""
+    return [*_java(jars_dir()), main_class, *args]
+
+
+def wait_ready(port: int) -> None:
+    """Wait until the broker takes connections.
+
+    Raises:
+        StackError: not within `READY_WITHIN_S`.
+    """
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise StackError(f"Kafka did not answer on port {port} within {READY_WITHIN_S} s") from error
+            time.sleep(0.1)
+
+
+def _java(jars: Path) -> list[str]:
+    return [
+        "java",
+        f"-Xmx{HEAP}",
+        "-Xms128m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+        "-cp",
+        f"{jars}/*",
+    ]
+
+
+def _java_major() -> int | None:
+    if not shutil.which("java"):
+        return None
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', said)
+    return int(match[1]) if match else None
+
+
+def _apt_install(packages: list[str]) -> None:
+    env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for args in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
+        done = subprocess.run(["apt-get", *args], env=env, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise StackError(f"apt-get {args[0]} failed: {done.stderr.strip()[-400:]}. Install {packages} by hand.")
+
+
+def _properties(data: Path, port: int, controller_port: int) -> str:
+    lines = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data / "logs"),
+        "auto.create.topics.enable": "false",
+        "num.partitions": "6",
+        "offsets.topic.num.partitions": "4",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.coordinator.rebalance.protocols": "classic,consumer",
+        "group.min.session.timeout.ms": "1000",
+        "log.retention.hours": "168",
+        "log.segment.bytes": str(64 * 1024 * 1024),
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "log.cleaner.dedupe.buffer.size": "8000000",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
