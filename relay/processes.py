@@ -35,7 +35,7 @@ _LIST = """
 SELECT name, role, pid, host, version, doing, facts::text, started_at, seen_at, stopped_at, crashes, crashed_at,
        greatest(0, extract(epoch FROM clock_timestamp() - seen_at))::float,
        extract(epoch FROM clock_timestamp() - crashed_at)::float
-FROM relay_process WHERE seen_at > clock_timestamp() - %s ORDER BY role, name LIMIT 500
+FROM relay_process WHERE seen_at > clock_timestamp() - make_interval(secs => %s) ORDER BY role, name LIMIT 500
 """
 
 
@@ -77,7 +77,7 @@ def record_stop(name: str) -> None:
 def list_processes() -> list[ProcessView]:
     """Every process that beat within `PROCESS_FORGET_AFTER`, by role and name."""
     with connection.cursor() as cursor:
-        cursor.execute(_LIST, [settings.PROCESS_FORGET_AFTER])
+        cursor.execute(_LIST, [settings.PROCESS_FORGET_AFTER.total_seconds()])
         rows = cursor.fetchall()
     return [_view(row) for row in rows]
 
@@ -86,7 +86,7 @@ def forget_old_processes() -> int:
     """Delete rows without a beat for `PROCESS_FORGET_AFTER`."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "DELETE FROM relay_process WHERE seen_at <= clock_timestamp() - %s", [settings.PROCESS_FORGET_AFTER]
+            "DELETE FROM relay_process WHERE seen_at <= clock_timestamp() - make_interval(secs => %s)", [settings.PROCESS_FORGET_AFTER.total_seconds()]
         )
         return int(cursor.rowcount)
 

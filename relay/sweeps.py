@@ -53,7 +53,7 @@ def _claim(name: str, every_s: float, runner: str) -> bool:
             " OR last_started_at <= clock_timestamp() - make_interval(secs => %s)) FOR UPDATE SKIP LOCKED)",
             [runner[:120], name, every_s],
         )
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def _finish(name: str, error: str) -> None:

