@@ -204,6 +204,27 @@ STATION_SAMPLE_EVERY_S = 5
 STATION_SAMPLE_RETENTION = timedelta(days=2)
 HINT_EVERY_MS = 1_000
 LIST_PAGE_ROWS = 50
+LIST_FILTER_CHARS = 249  # the longest topic name that Kafka takes
+LAG_PAGE_ROWS = 200  # partitions on one page
+LAG_GROUP_ROWS = 12  # partitions of one group while no group is chosen
+LAG_CHART_TIMES = 7  # columns of the table beside the lag chart
+
+# -- Bounds of the returns pipeline demo -------------------------------------------------------------------
+# Put before the demo's topic and group names, so that several demos can share one broker.
+DEMO_NAME_PREFIX: str = env.str("SIGNALBOX_DEMO_PREFIX", "")
+DEMO_SMOKE: bool = env.bool("SIGNALBOX_SMOKE", False)
+DEMO_CUSTOMERS = 200
+DEMO_WRITERS = 4
+DEMO_MAX_CLAIMS_PER_S = 200
+DEMO_MAX_TRIAGE_MS = 5_000
+DEMO_SLOW_FACTOR = 8
+DEMO_REFUND_LIMIT_CENTS = 40_000
+DEMO_RATES_EVERY_S = 1
+DEMO_RECONNECT_AFTER_S = 1
+DEMO_CATCH_UP_MAX_S = 1
+DEMO_PURGE_EVERY_S = 60
+DEMO_PURGE_BATCH_ROWS = 5_000
+DEMO_RETENTION = timedelta(days=2)
 
 # -- Logs: structlog renders; standard library loggers go through the same chain ---------------------------
 SIGNALBOX_LOG_JSON: bool = env.bool("SIGNALBOX_LOG_JSON", False)
