@@ -15,6 +15,7 @@ SPARK_EDGE = 2.0
 CHART_POINTS = 300
 CHART_LINES = 24
 CHART_NAMES = 8
+NAMES_TOGETHER = 5
 NAME_GAP = 15.0
 Y_TICKS = 5
 X_TICKS = 8
@@ -42,13 +43,20 @@ class Sparkline:
     height: float
 
 
-def sparkline(values: Sequence[Value], *, width: float = 120, height: float = 24, at_least: float = 0) -> Sparkline:
+def sparkline(
+    values: Sequence[Value],
+    *,
+    width: float = 120,
+    height: float = 24,
+    at_least: float = 0,
+    most: int = SPARK_POINTS,
+) -> Sparkline:
     """Draw values, oldest first and evenly spaced, over a base of zero.
 
     `at_least` is what the top of the scale stands for when every value is smaller, so that noise under an
-    allowed limit stays low. More than `SPARK_POINTS` values are thinned; the peaks stay.
+    allowed limit stays low. More than `most` values are thinned; the peaks stay.
     """
-    kept = _thin(values, SPARK_POINTS)
+    kept = _thin(values, most)
     scale = _zero_scale(kept, at_least)
     # The end marker has a radius of 2: keep it inside on the right.
     across = _spread(len(kept), 1, width - 4)
@@ -67,7 +75,10 @@ def sparkline_path(values: Sequence[Value], width: float = 120, height: float = 
 # -- Line charts -------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line: its name, its state (as in `data-state`), its samples, oldest first, and a word for its end."""
+    """One line: its name, its state (as in `data-state`) and its samples, oldest first.
+
+    `note` is said at its end, which then has a name of its own; lines without one share a name where they meet.
+    """
 
     name: str
     state: str
@@ -155,7 +166,7 @@ def line_chart(
         last = _last(one.samples)
         lines.append(Line(name=one.name, state=one.state, path=_path(points), last=last))
         if last is not None:
-            ends.append(Name(y=level(last), text=_end_text(one, last), state=one.state))
+            ends.append(_End(y=level(last), last=last, series=one))
     return LineChart(
         width=width,
         height=height,
@@ -164,7 +175,7 @@ def line_chart(
         top=top,
         bottom=bottom,
         lines=lines,
-        names=spread_names(ends[:CHART_NAMES], top=top, bottom=bottom),
+        names=spread_names(_name_ends(ends)[:CHART_NAMES], top=top, bottom=bottom),
         x_ticks=[Tick(at=time_scale.x(at), text=text) for at, text in time_ticks(since, until, zone=zone)],
         y_ticks=[Tick(at=level(value), text=f"{value:,.0f}") for value in ticks],
         limit=None if limit is None else Tick(at=level(limit), text=f"{limit:,.0f}"),
@@ -288,8 +299,40 @@ def _last(samples: Sequence[TimedValue]) -> Value:
     return _finite(samples[-1][1]) if samples else None
 
 
-def _end_text(one: Series, last: float) -> str:
-    return f"{one.name}: {last:,.0f}" + (f", {one.note}" if one.note else "")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    y: float
+    last: float
+    series: Series
+
+
+def _name_ends(ends: Sequence[_End]) -> list[Name]:
+    """Name the lines with a note one by one, then the quiet ones, those that end close together in one go."""
+    loud = [end for end in ends if end.series.note]
+    named = [
+        Name(y=end.y, text=f"{end.series.name}: {end.last:,.0f}, {end.series.note}", state=end.series.state)
+        for end in loud
+    ]
+    return named + [_name_together(bunch) for bunch in _bunches([end for end in ends if not end.series.note])]
+
+
+def _bunches(ends: Sequence[_End]) -> list[list[_End]]:
+    bunches: list[list[_End]] = []
+    for end in sorted(ends, key=lambda end: end.y):
+        if bunches and end.y - bunches[-1][0].y < NAME_GAP:
+            bunches[-1].append(end)
+        else:
+            bunches.append([end])
+    return bunches
+
+
+def _name_together(bunch: Sequence[_End]) -> Name:
+    names = sorted((end.series.name for end in bunch), key=lambda name: (len(name), name))
+    more = f" +{len(names) - NAMES_TOGETHER}" if len(names) > NAMES_TOGETHER else ""
+    highest = max(end.last for end in bunch)
+    level = f"{highest:,.0f}" if min(end.last for end in bunch) == highest else f"up to {highest:,.0f}"
+    y = sum(end.y for end in bunch) / len(bunch)
+    return Name(y=y, text=f"{', '.join(names[:NAMES_TOGETHER])}{more}: {level}", state="idle")
 
 
 def _highest(series: Sequence[Series], most: int) -> list[Series]:

@@ -179,7 +179,18 @@ def test_of_many_lines_the_highest_are_drawn_and_the_rest_is_counted():
     assert [line.name for line in drawn.lines[:2]] == ["99", "98"]
     assert len(drawn.lines) == CHART_LINES
     assert drawn.left_out == 100 - CHART_LINES
-    assert len(drawn.names) == CHART_NAMES
+    assert len(drawn.names) <= CHART_NAMES
+
+
+def test_quiet_lines_that_end_close_together_share_a_name_and_loud_ones_keep_their_own():
+    quiet = [Series(name=str(p), state="ok", samples=minutes(p)) for p in (0, 1, 2, 4)]
+    loud = Series(name="3", state="bad", samples=minutes(312), note="stalled")
+    assert [name.text for name in chart([*quiet, loud]).names] == ["3: 312, stalled", "0, 1, 2, 4: up to 4"]
+
+
+def test_a_long_list_of_quiet_lines_is_counted():
+    drawn = chart([Series(name=str(p), state="ok", samples=minutes(7)) for p in range(9)])
+    assert [name.text for name in drawn.names] == ["0, 1, 2, 3, 4 +4: 7"]
 
 
 @given(st.lists(st.none() | st.floats(0, 1e9), min_size=1, max_size=2000))
