@@ -1,22 +1,26 @@
 """Apache Kafka 4 (KRaft, one node) from Maven, run on the system's Java 17 or later.
 
-The jars lie in `.tools/kafka-<version>/` of the checkout, or where `SIGNALBOX_TOOLS_DIR` says; fetched once.
+`pom.xml` pins the version. The jars lie in `.tools/kafka-<version>-<digest of pom.xml>/` of the checkout, or where
+`SIGNALBOX_TOOLS_DIR` says; fetched once.
 """
 
+import hashlib
 import re
 import shutil
 import socket
 import subprocess
-import time
+import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from os import environ, geteuid
 from pathlib import Path
 
 from console.stack.errors import StackError
+from console.stack.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
-KAFKA_VERSION = "4.1.1"
+POM = HERE / "pom.xml"
+JAVA_MAJOR = 17
 READY_WITHIN_S = 60
 FETCH_WITHIN_S = 600
 HEAP = "512m"
@@ -26,10 +30,19 @@ OWN_BROKER = (
 )
 
 
+def kafka_version() -> str:
+    """The version that `pom.xml` pins."""
+    found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
+    if not found:
+        raise StackError(f"{POM} pins no kafka.version")
+    return found[1]
+
+
 def jars_dir() -> Path:
-    """Where Kafka's jars are kept."""
+    """Where the jars of this `pom.xml` are kept."""
     tools = Path(environ.get("SIGNALBOX_TOOLS_DIR", HERE.parent.parent / ".tools"))
-    return tools / f"kafka-{KAFKA_VERSION}"
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
+    return tools / f"kafka-{kafka_version()}-{digest}"
 
 
 def ensure_programs() -> None:
@@ -38,9 +51,9 @@ def ensure_programs() -> None:
     Raises:
         StackError: something is missing; the text says what to install.
     """
-    missing = [] if (_java_major() or 0) >= 17 else ["a Java runtime, version 17 or later"]
+    missing = [] if (_java_major() or 0) >= JAVA_MAJOR else [f"a Java runtime, version {JAVA_MAJOR} or later"]
     packages = ["default-jre-headless"] if missing else []
-    if not (jars_dir() / "done").exists() and not shutil.which("mvn"):
+    if not jars_dir().exists() and not shutil.which("mvn"):
         missing.append("Maven")
         packages.append("maven")
     if not missing:
@@ -61,27 +74,18 @@ def ensure_jars() -> Path:
         StackError: Maven failed; its last lines are in the text.
     """
     target = jars_dir()
-    if (target / "done").exists():
+    if target.exists():
         return target
-    target.mkdir(parents=True, exist_ok=True)
-    args = [
-        "mvn",
-        "-q",
-        "-B",
-        "-ntp",
-        "-f",
-        str(HERE / "pom.xml"),
-        "dependency:copy-dependencies",
-        f"-DoutputDirectory={target}",
-        "-Dmdep.overWriteReleases=false",
-    ]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Into a folder of its own, then renamed: whoever sees the jars sees all of them.
+    fetched = Path(tempfile.mkdtemp(prefix="fetch-", dir=target.parent))
+    fetched.chmod(0o755)
     try:
-        done = subprocess.run(args, capture_output=True, text=True, timeout=FETCH_WITHIN_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise StackError(f"Maven did not fetch Apache Kafka within {FETCH_WITHIN_S} s. {OWN_BROKER}") from error
-    if done.returncode != 0:
-        raise StackError(f"Maven could not fetch Apache Kafka: {done.stdout.strip()[-800:]} {OWN_BROKER}")
-    (target / "done").touch()
+        _fetch_jars(fetched)
+        if not target.exists():
+            fetched.rename(target)
+    finally:
+        shutil.rmtree(fetched, ignore_errors=True)
     return target
 
 
@@ -108,7 +112,16 @@ def command(config: Path) -> list[str]:
 
 def tool_command(main_class: str, *args: str) -> list[str]:
     """One of Kafka's own command-line tools by its Java class, such as `kafka.admin.ConfigCommand`."""
-    return [*_java(jars_dir()), main_class, *args]
+    return [*_java(ensure_jars()), main_class, *args]
+
+
+def is_ready(port: int) -> bool:
+    """Tell whether the broker takes connections."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def wait_ready(port: int) -> None:
@@ -117,15 +130,17 @@ def wait_ready(port: int) -> None:
     Raises:
         StackError: not within `READY_WITHIN_S`.
     """
-    deadline = time.monotonic() + READY_WITHIN_S
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise StackError(f"Kafka did not answer on port {port} within {READY_WITHIN_S} s") from error
-            time.sleep(0.1)
+    wait_until(lambda: is_ready(port), within_s=READY_WITHIN_S, what=f"Kafka on port {port}")
+
+
+def _fetch_jars(folder: Path) -> None:
+    args = ["mvn", "-q", "-B", "-ntp", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    try:
+        done = subprocess.run(args, capture_output=True, text=True, timeout=FETCH_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"Maven did not fetch Apache Kafka within {FETCH_WITHIN_S} s. {OWN_BROKER}") from error
+    if done.returncode != 0:
+        raise StackError(f"Maven could not fetch Apache Kafka: {done.stdout.strip()[-800:]} {OWN_BROKER}")
 
 
 def _java(jars: Path) -> list[str]:
@@ -184,4 +199,9 @@ def _properties(data: Path, port: int, controller_port: int) -> str:
         "num.io.threads": "4",
         "log.cleaner.dedupe.buffer.size": "8000000",
     }
-    return "".join(f"{key}={value}\n" for key, value in lines.items())
+    return "".join(f"{key}={_property(value)}\n" for key, value in lines.items())
+
+
+def _property(text: str) -> str:
+    """Escape a value for a .properties file, which is Latin-1 with Unicode escapes for the rest."""
+    return "".join(c if " " <= c <= "~" and c != "\\" else f"\\u{ord(c):04x}" for c in text)

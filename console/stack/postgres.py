@@ -3,14 +3,17 @@
 import os
 import pwd
 import secrets
+import shutil
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import psycopg
 
 from console.stack.errors import StackError
+from console.stack.private import write_private
+from console.stack.waiting import wait_until
 
 SYSTEM_USER = "embedded_postgres"  # PostgreSQL refuses to run as root
 READY_WITHIN_S = 30
@@ -47,9 +50,9 @@ def prepare(data: Path) -> str:
     secret = data.parent / "postgres.password"
     if not secret.is_file():
         secret.parent.mkdir(parents=True, exist_ok=True)
-        secret.touch(mode=0o600)
-        secret.write_text(secrets.token_urlsafe(24))
+        write_private(secret, secrets.token_urlsafe(24))
     _give_to_system_user(data)
+    _drop_stale_pid_file(data)
     if not (data / "PG_VERSION").exists():
         _initdb(data, secret.read_text())
     return secret.read_text()
@@ -61,22 +64,23 @@ def command(data: Path, port: int, extra: Mapping[str, str] | None = None) -> li
     return [str(binary("postgres")), "-D", str(data), *(f"--{k}={v}" for k, v in options.items())]
 
 
+def is_ready(port: int, password: str) -> bool:
+    """Tell whether it answers a query."""
+    try:
+        with psycopg.connect(_dsn(port, password), connect_timeout=2) as conn:
+            conn.execute("SELECT 1")
+            return True
+    except psycopg.OperationalError:
+        return False
+
+
 def wait_ready(port: int, password: str) -> None:
     """Wait until it answers a query.
 
     Raises:
         StackError: not within `READY_WITHIN_S`.
     """
-    deadline = time.monotonic() + READY_WITHIN_S
-    while True:
-        try:
-            with psycopg.connect(_dsn(port, password), connect_timeout=2) as conn:
-                conn.execute("SELECT 1")
-                return
-        except psycopg.OperationalError as error:
-            if time.monotonic() > deadline:
-                raise StackError(f"PostgreSQL did not answer on port {port} within {READY_WITHIN_S} s") from error
-            time.sleep(0.1)
+    wait_until(lambda: is_ready(port, password), within_s=READY_WITHIN_S, what=f"PostgreSQL on port {port}")
 
 
 def ensure_database(port: int, password: str, name: str = "signalbox") -> str:
@@ -99,9 +103,9 @@ def _dsn(port: int, password: str) -> str:
 
 
 def _initdb(data: Path, password: str) -> None:
+    _empty(data)  # of an initdb that was killed: without PG_VERSION it holds nobody's data
     hand_over = data / ".pw"  # inside `data`: the only folder that the system user surely reads
-    hand_over.write_text(password)
-    hand_over.chmod(0o600)
+    write_private(hand_over, password)
     if user := system_user():
         os.chown(hand_over, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
     content = data / "new"
@@ -121,9 +125,33 @@ def _initdb(data: Path, password: str) -> None:
     hand_over.unlink()
     if done.returncode != 0:
         raise StackError(f"PostgreSQL's initdb failed in {data}: {done.stderr.strip()[-800:]}")
-    for child in content.iterdir():
+    # PG_VERSION says that the cluster is whole: it moves last.
+    for child in sorted(content.iterdir(), key=lambda path: path.name == "PG_VERSION"):
         child.rename(data / child.name)
     content.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    for child in folder.iterdir():
+        if child.is_dir():
+            shutil.rmtree(child)
+        else:
+            child.unlink()
+
+
+def _drop_stale_pid_file(data: Path) -> None:
+    """Remove the pid file of a server that was killed, when its pid is now somebody else's: it would not start."""
+    file = data / "postmaster.pid"
+    if not file.is_file():
+        return
+    try:
+        cwd = psutil.Process(int(file.read_text().split("\n", 1)[0])).cwd()
+    except (psutil.NoSuchProcess, ValueError):
+        cwd = ""
+    except psutil.AccessDenied:
+        return
+    if cwd != str(data.resolve()):
+        file.unlink(missing_ok=True)
 
 
 def _give_to_system_user(data: Path) -> None:

