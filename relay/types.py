@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 
@@ -24,14 +25,16 @@ class Aspect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A judgement in words: "stalled: no commit for 4 m 10 s, 312 waiting"."""
+    """A judgement in words: "stalled: no commit for 4 m 10 s, 312 waiting"; "ok, within 50"."""
 
     aspect: Aspect
     word: str
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.reason}" if self.reason else self.word
+        if not self.reason:
+            return self.word
+        return f"{self.word}{', ' if self.aspect is Aspect.OK else ': '}{self.reason}"
 
 
 # -- Topics and events -------------------------------------------------------------------------------------
@@ -46,6 +49,19 @@ class TopicSpec:
     partitions: int = 6
     max_bytes: int = 1_000_000
     schemas: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventDraft:
+    """An event as `publish_many()` takes it; the fields are those of `publish()`."""
+
+    topic: str
+    key: str | bytes | int | UUID | None
+    type: str
+    payload: object
+    headers: Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]] | None = None
+    partition: int | None = None
+    event_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +286,28 @@ class RelayStatus:
 
 
 # -- Lag ---------------------------------------------------------------------------------------------------
+class LagWord(StrEnum):
+    """The closed list of lag verdicts, worst first; `Verdict.word` of a partition or group is one of them."""
+
+    DATA_LOSS = "data loss"
+    STOPPED = "stopped"
+    STALLED = "stalled"
+    REWOUND = "rewound"
+    FALLING_BEHIND = "falling behind"
+    UNKNOWN = "unknown"
+    OK = "ok"
+    IDLE = "idle"
+
+
+class Trend(StrEnum):
+    """Where the lag goes over the window."""
+
+    RISING = "rising"
+    STEADY = "steady"
+    FALLING = "falling"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagPoint:
     """One sample of one partition of one group. None = not known (nothing committed; broker did not answer)."""
@@ -304,6 +342,8 @@ class PartitionLag:
     verdict: Verdict
     history: Sequence[LagPoint]
     as_of: datetime
+    trend: Trend = Trend.UNKNOWN
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,3 +376,123 @@ class LagOverview:
     pass_s: float | None
     groups: Sequence[GroupLag]
     errors: Sequence[str]
+
+
+# -- Consuming ---------------------------------------------------------------------------------------------
+class PartitionRef(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerRecord:
+    """A record as it lies in Kafka: exact bytes; `None`, `b""` and bytes are three things.
+
+    `headers` keep order, duplicates and nulls; None = the client could not decode a header's name.
+    `timestamp_ms` is None where the record has none.
+    """
+
+    place: PartitionRef
+    offset: int
+    leader_epoch: int | None
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
+
+    @property
+    def size_bytes(self) -> int:
+        """What the record takes in a buffer: key, value and headers."""
+        named = sum(len(name) + len(value or b"") for name, value in self.headers or ())
+        return len(self.key or b"") + len(self.value or b"") + named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetMissing:
+    """The partition gives nothing until it is told where to start: once per partition, then silence.
+
+    `offset` is the committed offset that the broker no longer has; None = the group committed nothing.
+    """
+
+    place: PartitionRef
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerProblem:
+    """An error that is not a record. `fatal` ends the consumer: nothing it does afterwards works."""
+
+    code: str
+    text: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPoint:
+    """The next offset to read, with the epoch of the record before it, so that truncation is noticed."""
+
+    offset: int
+    leader_epoch: int | None = None
+
+
+class ConsumerListener(Protocol):
+    """What a consumer tells its owner, inside `poll()` and `close()`. An exception here is logged, never raised."""
+
+    def on_assigned(self, places: Sequence[PartitionRef]) -> None:
+        """These partitions are ours now, none of them paused."""
+
+    def on_revoked(self, places: Sequence[PartitionRef]) -> None:
+        """These go to another member; `commit_now()` still works."""
+
+    def on_lost(self, places: Sequence[PartitionRef]) -> None:
+        """These are gone already: commit nothing."""
+
+    def on_committed(self, offsets: Mapping[PartitionRef, CommitPoint], error: str | None) -> None:
+        """The answer to `commit_soon()`."""
+
+
+class ConsumerPort(Protocol):
+    """A member of a consumer group. One thread owns it, but for `topic_id` and `first_offset`."""
+
+    def poll(self, timeout_s: float) -> ConsumerRecord | OffsetMissing | ConsumerProblem | None:
+        """Wait for one thing at most `timeout_s`; callbacks run in here."""
+
+    def pause(self, places: Sequence[PartitionRef]) -> None:
+        """Fetch nothing of these until `resume`; a partition that is not ours is passed over."""
+
+    def resume(self, places: Sequence[PartitionRef]) -> None:
+        """Fetch again."""
+
+    def start_at(self, place: PartitionRef, offset: int | None) -> bool:
+        """Read `place` from `offset` (None = its beginning); False when it is not ours any more."""
+
+    def commit_soon(self, offsets: Mapping[PartitionRef, CommitPoint]) -> None:
+        """Ask for a commit without waiting; the answer comes to `on_committed`."""
+
+    def commit_now(self, offsets: Mapping[PartitionRef, CommitPoint], timeout_s: float) -> str | None:
+        """Commit and wait at most `timeout_s`; None when done, else why not in words."""
+
+    def position(self, place: PartitionRef) -> int | None:
+        """The offset after the last delivered record; None before the first."""
+
+    def topic_id(self, topic: str) -> str | None:
+        """The broker's id of a topic as Kafka's tools print it; None where it has none.
+
+        Raises:
+            ConsumerUnavailable: the broker did not answer in time.
+        """
+
+    def first_offset(self, place: PartitionRef) -> int:
+        """The lowest offset that the broker still has.
+
+        Raises:
+            ConsumerUnavailable: the broker did not answer in time.
+        """
+
+    def close(self) -> None:
+        """Leave the group; callbacks run in here."""
