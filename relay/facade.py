@@ -8,6 +8,7 @@ from relay.incidents import (
     list_recent_incidents,
     open_incident,
 )
+from relay.kafka.raw import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
 from relay.keys import label_key
 from relay.processes import (
     HeartbeatThread,
@@ -18,22 +19,33 @@ from relay.processes import (
     record_heartbeat,
     record_stop,
 )
+from relay.publishing import publish, publish_many
 from relay.sweeps import last_finished_age_s, run_if_due
+from relay.topics import declare_topic, get_topic, list_topics
 
 __all__ = [
+    "ForeignRecordNotSent",
     "HeartbeatThread",
+    "TopicNotRead",
     "acknowledge_incident",
     "close_incident",
     "close_other_incidents",
+    "declare_topic",
     "forget_old_processes",
+    "get_topic",
     "label_key",
     "last_finished_age_s",
     "list_open_incidents",
     "list_processes",
     "list_recent_incidents",
+    "list_topics",
     "open_incident",
     "process_name",
+    "produce_foreign_record",
     "product_version",
+    "publish",
+    "publish_many",
+    "read_whole_topic",
     "record_heartbeat",
     "record_stop",
     "run_if_due",

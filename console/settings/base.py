@@ -63,6 +63,7 @@ if SIGNALBOX_DEMO:
     INSTALLED_APPS.append("console.demo")
 
 MIDDLEWARE = [
+    "console.middleware.CorrelationMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -87,6 +88,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "console.context.frame",
             ],
         },
     }
@@ -133,6 +135,13 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
+CSRF_FAILURE_VIEW = "console.views.errors.csrf_failed"
+SESSION_COOKIE_AGE = 12 * 3_600
+SESSION_SAVE_EVERY_REQUEST = False
+SIGN_IN_WINDOW_S = 300
+SIGN_IN_FAILURES_PER_ACCOUNT = 5
+SIGN_IN_FAILURES_PER_ADDRESS = 50
+
 # -- Celery and Channels -----------------------------------------------------------------------------------
 CELERY_BROKER_URL = VALKEY_URL
 CELERY_TASK_IGNORE_RESULT = True
@@ -177,6 +186,8 @@ RELAY_RETRY_FACTOR = 2
 RELAY_RETRY_ATTEMPTS = 10
 RELAY_UNSENT_COUNT_CAP = 10_000
 RELAY_SILENT_AFTER_S = 3
+PUBLISH_CHUNK_ROWS = 1_000
+PUBLISH_MAX_HEADERS = 64
 
 # -- Bounds of consumers -----------------------------------------------------------------------------------
 CONSUMER_CONCURRENCY: int = env.int("CONSUMER_CONCURRENCY", 4)
@@ -186,6 +197,29 @@ CONSUMER_BUFFER_RECORDS = 1_000
 CONSUMER_BUFFER_BYTES = 64 * 1024 * 1024
 CONSUMER_STOP_WITHIN_S = 15
 HANDLER_DEADLINE_S = 60
+# "classic", or "consumer" for KIP-848 (brokers from 4.0), which takes no strategy and no session timeout.
+CONSUMER_GROUP_PROTOCOL: str = env.str("CONSUMER_GROUP_PROTOCOL", "classic")
+CONSUMER_ASSIGNMENT_STRATEGY: str = env.str("CONSUMER_ASSIGNMENT_STRATEGY", "cooperative-sticky")
+CONSUMER_SESSION_TIMEOUT_MS: int = env.int("CONSUMER_SESSION_TIMEOUT_MS", 10_000)
+CONSUMER_BATCH_RECORDS = 200
+CONSUMER_COMMIT_EVERY_MS = 500
+CONSUMER_REVOKE_WAIT_S = 3
+CONSUMER_REQUEST_TIMEOUT_S = 5
+# A transient failure waits base x 2^n up to the limit; nothing is given up before retry policies decide it.
+CONSUMER_RETRY_BASE_S = 1.0
+CONSUMER_RETRY_LIMIT_S = 30.0
+# A failure that is neither transient nor permanent is tried this often, then parked.
+CONSUMER_UNKNOWN_ATTEMPTS = 3
+# A handler this long past its deadline is stuck; with so many stuck threads the process ends to be restarted.
+HANDLER_STUCK_GRACE_S = 5
+HANDLER_STUCK_THREADS = 2
+HANDLER_RESULT_BYTES = 16 * 1024
+DLQ_RATE_WINDOW_S = 10
+DLQ_RATE_COUNT_CAP = 100_000
+DLQ_STACK_FRAMES = 20
+DLQ_SIMILAR_COUNT_CAP = 10_000
+DLQ_BUCKET_RETENTION = timedelta(days=2)
+DLQ_BUCKET_SWEEP_EVERY_S = 3_600
 
 # -- Bounds of lag, processes, watch -----------------------------------------------------------------------
 LAG_COLLECT_EVERY_S = 5
@@ -218,6 +252,11 @@ WATCH_EVERY_S = 2
 STATION_SAMPLE_EVERY_S = 5
 STATION_SAMPLE_RETENTION = timedelta(days=2)
 HINT_EVERY_MS = 1_000
+HINT_CIRCUIT_OPEN_S = 5
+HINT_SEND_TIMEOUT_S = 2
+LIVE_BEAT_EVERY_S = 10
+AUDIT_DETAIL_BYTES = 4_000
+AUDIT_REASON_CHARS = 500
 LIST_PAGE_ROWS = 50
 LIST_FILTER_CHARS = 249  # the longest topic name that Kafka takes
 LAG_PAGE_ROWS = 200  # partitions on one page
@@ -240,6 +279,8 @@ DEMO_CATCH_UP_MAX_S = 1
 DEMO_PURGE_EVERY_S = 60
 DEMO_PURGE_BATCH_ROWS = 5_000
 DEMO_RETENTION = timedelta(days=2)
+RAW_PRODUCE_WITHIN_S = 10
+RAW_READ_SILENCE_S = 15
 
 # -- Logs: structlog renders; standard library loggers go through the same chain ---------------------------
 SIGNALBOX_LOG_JSON: bool = env.bool("SIGNALBOX_LOG_JSON", False)
