@@ -63,6 +63,7 @@ def change_rates(changes: Mapping[str, float]) -> tuple[DemoRates, DemoRates]:
         before = _view(row)
         for name, value in changes.items():
             setattr(row, _COLUMNS[name], value)
+        _check_sum(_view(row))
         row.changed_at = Now()
         row.save()
     return before, read_rates()
@@ -88,6 +89,12 @@ def _check(name: str, value: float) -> None:
     lowest, highest = bounds(name)
     if not lowest <= value <= highest:  # NaN fails this too
         raise RatesError(f"{name} must be from {lowest:g} to {highest:g}, not {value:g}")
+
+
+def _check_sum(rates: DemoRates) -> None:
+    total = rates.poison + rates.malformed + rates.duplicates + rates.slow + rates.rollbacks
+    if total > 1:
+        raise RatesError(f"the shares together must be at most 1, they would be {total:g}: {rates}")
 
 
 def _view(row: Rates) -> DemoRates:

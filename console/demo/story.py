@@ -50,6 +50,17 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedClaim:
+    """What triage reads of a `claim.opened`."""
+
+    number: str
+    customer: str
+    amount_cents: int
+    currency: str
+    is_long: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TriageAnswer:
     """What the simulated model says about a claim. `confidence` is 0..1, `tokens` what the call cost."""
 
@@ -123,6 +134,29 @@ def spoil(random: Random, payload: Mapping[str, object]) -> dict[str, object]:
     return {**payload, "claim": claim}
 
 
+def read_claim(payload: object) -> OpenedClaim:
+    """Read a `claim.opened` payload.
+
+    Raises:
+        KeyError: a field is missing.
+        TypeError: a field is of another type.
+        ValueError: the currency is not one that refunds are paid in.
+    """
+    claim, customer = _section(payload, "claim"), _section(payload, "customer")
+    amount_cents, currency = claim["amount_cents"], claim["currency"]
+    if not isinstance(amount_cents, int):
+        raise TypeError("claim.amount_cents is not a whole number")
+    if currency != CURRENCY:
+        raise ValueError("claim.currency is not one that refunds are paid in")
+    return OpenedClaim(
+        number=str(claim["number"]),
+        customer=str(customer["number"]),
+        amount_cents=amount_cents,
+        currency=CURRENCY,
+        is_long=claim.get("effort") == "long",
+    )
+
+
 def answer_triage(seed: int, number: str, amount_cents: int) -> TriageAnswer:
     """Return the model's answer for a claim: pseudo-random, the same for the same arguments."""
     random = Random(f"triage/{seed}/{number}/{amount_cents}")  # noqa: S311 - a simulation
@@ -154,7 +188,9 @@ def _order_line(sku: str, title: str, price_cents: int, quantity: int) -> dict[s
     return {"sku": sku, "title": title, "price_cents": price_cents, "quantity": quantity}
 
 
-def _section(payload: Mapping[str, object], name: str) -> Mapping[str, object]:
+def _section(payload: object, name: str) -> Mapping[str, object]:
+    if not isinstance(payload, Mapping):
+        raise TypeError("the payload is not an object")
     section = payload[name]
     if not isinstance(section, Mapping):
         raise TypeError(f"{name} is not an object")

@@ -1,0 +1,132 @@
+"""Records without the outbox: written as a foreign producer writes them, and a topic read from end to end.
+
+For demos, drills and checks. The product itself publishes through the outbox only.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from django.conf import settings
+
+from relay.errors import RelayError
+from relay.kafka.consumer import read_record
+from relay.types import ConsumerRecord
+
+_client_log = logging.getLogger("relay.kafka.client")
+_lock = threading.Lock()
+_producers: list[Producer] = []
+
+
+class ForeignRecordNotSent(RelayError):
+    """The broker did not acknowledge a foreign record in time, or refused it; it may or may not be in the topic."""
+
+
+class TopicNotRead(RelayError):
+    """A topic could not be read to its end; what was yielded before is right but not all."""
+
+
+def produce_foreign_record(
+    topic: str,
+    *,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+) -> None:
+    """Produce one record past the outbox, byte for byte, and wait for its delivery report.
+
+    For demos and drills: it stands for a producer that is not ours, and may be malformed on purpose. The topic need
+    not be declared here. Takes no part in any transaction.
+
+    Raises:
+        ForeignRecordNotSent: no delivery report within `RAW_PRODUCE_WITHIN_S`, or one with an error.
+    """
+    reports: list[KafkaError | None] = []
+    producer = _producer()
+    try:
+        producer.produce(
+            topic, key=key, value=value, headers=list(headers), on_delivery=lambda error, _: reports.append(error)
+        )
+    except (KafkaException, BufferError) as error:
+        raise ForeignRecordNotSent(f"the client took no record for {topic!r}: {error}") from error
+    deadline = time.monotonic() + settings.RAW_PRODUCE_WITHIN_S
+    while not reports and time.monotonic() < deadline:
+        producer.poll(0.05)
+    if not reports or reports[0] is not None:
+        raise ForeignRecordNotSent(f"{topic!r}: {reports[0] if reports else 'no delivery report in time'}")
+
+
+def read_whole_topic(topic: str) -> Iterator[ConsumerRecord]:
+    """Yield every record of `topic` up to the ends that it had at the call, partition by partition in offset order.
+
+    Joins no group and commits nothing.
+
+    Raises:
+        TopicNotRead: the broker did not answer for `RAW_READ_SILENCE_S`.
+    """
+    consumer = Consumer(_config(), logger=_client_log)
+    try:
+        for partition in _partitions(consumer, topic):
+            yield from _read_partition(consumer, topic, partition)
+    except KafkaException as error:
+        raise TopicNotRead(f"{topic!r}: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _read_partition(consumer: Consumer, topic: str, partition: int) -> Iterator[ConsumerRecord]:
+    place = TopicPartition(topic, partition)
+    _, end = consumer.get_watermark_offsets(place, timeout=settings.RAW_READ_SILENCE_S)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    heard_at = time.monotonic()
+    while _position(consumer, place) < end:
+        message = consumer.poll(0.2)
+        if message is None:
+            if time.monotonic() > heard_at + settings.RAW_READ_SILENCE_S:
+                raise TopicNotRead(f"{topic!r}, partition {partition}: nothing came before offset {end}")
+            continue
+        heard_at = time.monotonic()
+        if (error := message.error()) is not None:
+            raise KafkaException(error)
+        yield read_record(message)
+
+
+def _position(consumer: Consumer, place: TopicPartition) -> int:
+    (found,) = consumer.position([place])
+    return int(found.offset)  # negative until the first record came
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    known = consumer.list_topics(topic, timeout=settings.RAW_READ_SILENCE_S).topics[topic]
+    if known.error is not None:
+        raise KafkaException(known.error)
+    return sorted(known.partitions)
+
+
+def _producer() -> Producer:
+    with _lock:
+        if not _producers:
+            config: dict[str, Any] = {
+                "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+                "client.id": "foreign-producer",
+                "partitioner": "murmur2_random",
+                "linger.ms": 0,
+                **settings.KAFKA_CLIENT_CONFIG,
+            }
+            _producers.append(Producer(config, logger=_client_log))
+        return _producers[0]
+
+
+def _config() -> dict[str, Any]:
+    return {
+        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+        "client.id": "topic-reader",
+        "group.id": "signalbox-topic-reader",  # the client wants one; it is never joined
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        **settings.KAFKA_CLIENT_CONFIG,
+    }
