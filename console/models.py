@@ -1,0 +1,67 @@
+"""The console's own tables: the audit of operator acts and the throttle of sign-ins."""
+
+from django.db import models
+from django.db.models.functions import Now
+
+from console.permissions import GRANTS
+
+
+class AuditAction(models.TextChoices):
+    """The closed list of audited acts; renaming a value is a breaking change."""
+
+    RELAY_PAUSED = "relay.paused", "Paused the relay"
+    RELAY_RESUMED = "relay.resumed", "Resumed the relay"
+    LAG_ALLOWED_SET = "lag.allowed_set", "Set the allowed lag"
+    INCIDENT_ACKNOWLEDGED = "incident.acknowledged", "Took an incident"
+
+
+class AuditEntry(models.Model):
+    """One act of a person, written in the act's own transaction.
+
+    Append-only: triggers (migration 0001) refuse UPDATE, DELETE and TRUNCATE for every role.
+
+    `detail` holds the facts of the act (numbers, names), at most `AUDIT_DETAIL_BYTES`, never payload, keys or headers.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField(db_default=Now())
+    actor_name = models.CharField(max_length=150)
+    # A plain number: the entry outlives the account.
+    actor_id = models.BigIntegerField(null=True)
+    action = models.CharField(max_length=60, choices=AuditAction.choices)
+    object_kind = models.CharField(max_length=40)
+    object_id = models.CharField(max_length=200)
+    reason = models.CharField(max_length=500, blank=True)
+    detail = models.JSONField(default=dict)
+    request_id = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        default_permissions = ()
+        permissions = [(grant.action.value, grant.words) for grant in GRANTS]
+        indexes = [
+            # The audit page narrowed by actor or by action, newest first.
+            models.Index(fields=["actor_name", "-id"], name="console_audit_actor"),
+            models.Index(fields=["action", "-id"], name="console_audit_action"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.actor_name} {self.action} {self.object_kind} {self.object_id}"
+
+
+class SignInThrottle(models.Model):
+    """Failed sign-ins of one account from one address, or of one address, in the current window.
+
+    `key` is a digest, so that a password typed into the name field is not kept.
+    """
+
+    key = models.CharField(max_length=64, primary_key=True)
+    failures = models.IntegerField(default=0)
+    window_started_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        # The sweep of old windows.
+        indexes = [models.Index(fields=["window_started_at"], name="console_throttle_age")]
+
+    def __str__(self) -> str:
+        return f"{self.key[:8]}: {self.failures}"

@@ -1,5 +1,6 @@
 """The one list of settings; every bound has a name and a unit (I9)."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from csp.constants import NONE, SELF
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
+# Names that the environment itself sets, before stack.env fills the gaps: by them `up` knows the user's own parts.
+ENV_SET_OUTSIDE: frozenset[str] = frozenset(os.environ)
 env = environs.Env()
 SIGNALBOX_DATA_DIR: Path = Path(env.str("SIGNALBOX_DATA_DIR", str(BASE_DIR / ".signalbox")))
 _stack_env = SIGNALBOX_DATA_DIR / "stack.env"
@@ -259,9 +262,10 @@ AUDIT_DETAIL_BYTES = 4_000
 AUDIT_REASON_CHARS = 500
 LIST_PAGE_ROWS = 50
 LIST_FILTER_CHARS = 249  # the longest topic name that Kafka takes
-LAG_PAGE_ROWS = 200  # partitions on one page
+LAG_PAGE_ROWS = 100  # partitions on one page
 LAG_GROUP_ROWS = 12  # partitions of one group while no group is chosen
 LAG_CHART_TIMES = 7  # columns of the table beside the lag chart
+LAG_STALE_PASSES = 3  # passes that may be missed before the page calls its numbers old
 
 # -- Bounds of the returns pipeline demo -------------------------------------------------------------------
 # Put before the demo's topic and group names, so that several demos can share one broker.

@@ -1,0 +1,90 @@
+"""The pages in the navigation, with what waits on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import structlog
+from django.db import DatabaseError
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+
+from console.permissions import Action, may
+from console.words import number_words
+from relay.facade import list_open_incidents
+from relay.types import Aspect, IncidentView, Severity
+
+log = structlog.get_logger(__name__)
+
+
+class _Page(NamedTuple):
+    """The URL's name, the label, and how the kinds of the incidents begin that belong to the page."""
+
+    name: str
+    label: str
+    prefixes: tuple[str, ...]
+
+
+_PAGES: tuple[tuple[str, tuple[_Page, ...]], ...] = (
+    (
+        "Watch",
+        (_Page("now", "Now", ()), _Page("relay", "Relay", ("relay_",)), _Page("lag", "Lag", ("lag_", "data_loss"))),
+    ),
+    ("Put right", (_Page("dead_letters", "Dead letters", ("dead_letter",)),)),
+    (
+        "Check",
+        (
+            _Page("system", "System", ("process_", "beat_", "valkey_", "consumer_", "breaker_")),
+            _Page("audit", "Audit", ()),
+            _Page("permissions", "Your permissions", ()),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NavItem:
+    """One entry; `count` is empty when there is nothing to say."""
+
+    label: str
+    url: str
+    current: bool
+    count: str = ""
+    count_words: str = ""
+    state: str = ""
+
+
+def list_nav(request: HttpRequest) -> list[tuple[str, list[NavItem]]]:
+    """The headings with their pages; a page without a URL is not shown."""
+    incidents = _open_incidents(request)
+    found = [
+        (heading, [item for page in pages if (item := _item(request, page, incidents)) is not None])
+        for heading, pages in _PAGES
+    ]
+    return [(heading, items) for heading, items in found if items]
+
+
+def _item(request: HttpRequest, page: _Page, incidents: Sequence[IncidentView]) -> NavItem | None:
+    try:
+        url = reverse(page.name)
+    except NoReverseMatch:
+        return None
+    own = incidents if page.name == "now" else [i for i in incidents if i.kind.value.startswith(page.prefixes)]
+    item = NavItem(
+        label=page.label, url=url, current=request.path == url or (url != "/" and request.path.startswith(url))
+    )
+    if not own:
+        return item
+    worst = Aspect.BAD if any(i.severity is Severity.BAD for i in own) else Aspect.WARN
+    words = "open incident" if len(own) == 1 else "open incidents"
+    return replace(item, count=number_words(len(own)), count_words=words, state=worst.value)
+
+
+def _open_incidents(request: HttpRequest) -> list[IncidentView]:
+    if not may(request.user, Action.VIEW).ok:
+        return []
+    try:
+        return list_open_incidents()
+    except DatabaseError:
+        log.warning("nav.incidents_unreadable", exc_info=True)
+        return []

@@ -1,0 +1,121 @@
+"""Who may do what: one table, one function that decides (`may`).
+
+A permission is Django's (`console.<action>`); groups get theirs from the table by `manage.py sync_roles`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.db.models import prefetch_related_objects
+
+from console.words import join_words
+
+
+class Group(StrEnum):
+    """The groups that people are in; the value is the group's name."""
+
+    VIEWER = "viewer"
+    ON_CALL = "on-call"
+    SUPPORT = "support"
+    ADMIN = "admin"
+
+
+class Action(StrEnum):
+    """Everything that needs a permission; the value is the codename of Django's permission."""
+
+    VIEW = "view_console"
+    ACKNOWLEDGE_INCIDENT = "acknowledge_incident"
+    PAUSE_RELAY = "pause_relay"
+    RESUME_RELAY = "resume_relay"
+    SET_ALLOWED_LAG = "set_allowed_lag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One line of the table: the action in words and the groups that have it."""
+
+    action: Action
+    words: str
+    groups: frozenset[Group]
+
+    @property
+    def group_words(self) -> str:
+        """The groups that have it, as a list in words."""
+        return ", ".join(group.value for group in Group if group in self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """The person may. `reason` says by which group."""
+
+    reason: str
+    ok: Literal[True] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """The person may not; `reason` says why and who may."""
+
+    reason: str
+    ok: Literal[False] = False
+
+
+GRANTS: tuple[Grant, ...] = (
+    Grant(action=Action.VIEW, words="See every page and its live changes", groups=frozenset(Group)),
+    Grant(
+        action=Action.ACKNOWLEDGE_INCIDENT,
+        words="Take an open incident",
+        groups=frozenset({Group.ON_CALL, Group.SUPPORT, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.PAUSE_RELAY,
+        words="Pause the relay: nothing is published until it is resumed",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(action=Action.RESUME_RELAY, words="Resume the relay", groups=frozenset({Group.ON_CALL, Group.ADMIN})),
+    Grant(
+        action=Action.SET_ALLOWED_LAG,
+        words="Set the lag that a consumer group may have",
+        groups=frozenset({Group.ADMIN}),
+    ),
+)
+_BY_ACTION = {grant.action: grant for grant in GRANTS}
+
+
+def may(user: User | AbstractBaseUser | AnonymousUser, action: Action) -> Allowed | Denied:
+    """Decide whether `user` may do `action`; the only place that decides."""
+    if not user.is_authenticated or not isinstance(user, User):
+        return Denied(reason="Sign in first.")
+    if not user.is_active:
+        return Denied(reason="This account is switched off.")
+    if user.has_perm(f"console.{action.value}"):
+        return Allowed(reason="Superuser." if user.is_superuser else f"Through {_through(user, action)}.")
+    return Denied(reason=f"{_has(user)}; this needs {_needs(action)}.")
+
+
+def grant_of(action: Action) -> Grant:
+    """The table's line of an action."""
+    return _BY_ACTION[action]
+
+
+def group_names(user: User) -> list[str]:
+    """The names of the person's groups, sorted; read once a request."""
+    prefetch_related_objects([user], "groups")
+    return sorted(group.name for group in user.groups.all())
+
+
+def _through(user: User, action: Action) -> str:
+    groups = [name for name in group_names(user) if name in grant_of(action).groups]
+    return f"the group {join_words(groups)}" if groups else "a permission of the account's own"
+
+
+def _has(user: User) -> str:
+    names = group_names(user)
+    return f"You are in {join_words(names)}" if names else "You are in no group"
+
+
+def _needs(action: Action) -> str:
+    names = [group.value for group in Group if group in grant_of(action).groups]
+    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"

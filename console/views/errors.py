@@ -1,0 +1,74 @@
+"""Error pages that say what it means and what to do, with the id to quote."""
+
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.views.decorators.csrf import requires_csrf_token
+
+
+def request_id(request: HttpRequest) -> str:
+    """The correlation id of this request."""
+    return str(request.META.get("signalbox.request_id", "none"))
+
+
+@requires_csrf_token
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """404; what Django says about the address is not shown."""
+    del exception
+    return _error(request, 404, "Nothing is here", "No page has this address.", "Check the address, or start from Now.")
+
+
+@requires_csrf_token
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """403, with the reason that the permission check gave."""
+    reason = str(exception) if exception and str(exception) else "Your account may not see this."
+    return _error(
+        request, 403, "You may not do this", reason, "Ask an admin for the group, or see what your groups allow."
+    )
+
+
+@requires_csrf_token
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """403 for a form whose token is missing or old; why exactly is nobody's business."""
+    del reason
+    return _error(
+        request,
+        403,
+        "This form is out of date",
+        "It was made before you signed in, or by another site. Nothing was changed.",
+        "Go back, load the page again and repeat what you did.",
+    )
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """500."""
+    return _error(
+        request,
+        500,
+        "Signalbox could not make this page",
+        "An error happened while the page was made. What you asked for was not done, or was undone.",
+        "Try again. If it stays, look for the id below in the web process's log.",
+    )
+
+
+def database_away(request: HttpRequest) -> HttpResponse:
+    """503: PostgreSQL does not answer. Made without the database: no session, no user, no navigation."""
+    response = _error(
+        request,
+        503,
+        "PostgreSQL does not answer",
+        "The console reads everything from the database, so it cannot show how things stand now. "
+        "Rows that were committed are kept; the relay and the consumers wait and go on by themselves.",
+        "Check the database process and its disk. This page loads itself again every 5 s.",
+    )
+    response["Retry-After"] = "5"
+    response["Refresh"] = "5"
+    return response
+
+
+def _error(request: HttpRequest, status: int, title: str, meaning: str, todo: str) -> HttpResponse:
+    """Render without touching the database: the frame's user and navigation are left out."""
+    html = render_to_string(
+        "errors/error.html",
+        {"status": status, "title": title, "meaning": meaning, "todo": todo, "request_id": request_id(request)},
+    )
+    return HttpResponse(html, status=status, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,38 @@
+"""What every view shares: the permission in front, and how a page is rendered."""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from console.permissions import Action, Denied, may
+
+V = TypeVar("V", bound=Callable[..., HttpResponse])
+
+
+def permitted(action: Action) -> Callable[[V], V]:
+    """Let a view be seen by those who may do `action`; the others get 403 with the reason."""
+
+    def wrap(view: V) -> V:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            decision = may(request.user, action)
+            if isinstance(decision, Denied):
+                raise PermissionDenied(decision.reason)
+            return view(request, *args, **kwargs)
+
+        return cast("V", guarded)
+
+    return wrap
+
+
+def render_page(
+    request: HttpRequest, template: str, context: Mapping[str, object], *, status: int = 200
+) -> HttpResponse:
+    """Render a page, or for a live refresh its panels only: the template extends `page_base`."""
+    response = render(request, template, dict(context), status=status)
+    response["Cache-Control"] = "no-store"
+    return response
