@@ -7,9 +7,14 @@ from pathlib import Path
 PREFERRED = {"web": 8000, "postgres": 54320, "valkey": 63790, "kafka": 9092, "controller": 9093}
 
 
-def choose_ports(file: Path, *, prefer: bool = True) -> dict[str, int]:
-    """Return service -> port; kept in `file`. A kept port that somebody else has taken is chosen anew."""
+def choose_ports(file: Path, *, prefer: bool = True, web: int | None = None) -> dict[str, int]:
+    """Return service -> port; kept in `file`. A kept port that somebody else has taken is chosen anew.
+
+    `web` is the port that the user wants for the page; it is kept like the others.
+    """
     kept: dict[str, int] = json.loads(file.read_text()) if file.is_file() else {}
+    if web is not None:
+        kept["web"] = web
     chosen: dict[str, int] = {}
     for name, preferred in PREFERRED.items():
         wanted = kept.get(name) or (preferred if prefer else 0)
