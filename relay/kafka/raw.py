@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from django.conf import settings
 
 from relay.errors import RelayError
@@ -60,43 +60,52 @@ def produce_foreign_record(
 
 
 def read_whole_topic(topic: str) -> Iterator[ConsumerRecord]:
-    """Yield every record of `topic` up to the ends that it had at the call, partition by partition in offset order.
+    """Yield every record of `topic` up to the ends that it had at the call; each partition in offset order.
 
     Joins no group and commits nothing.
 
     Raises:
-        TopicNotRead: the broker did not answer for `RAW_READ_SILENCE_S`.
+        TopicNotRead: the broker refused, or was silent for `RAW_READ_SILENCE_S`.
     """
     consumer = Consumer(_config(), logger=_client_log)
     try:
-        for partition in _partitions(consumer, topic):
-            yield from _read_partition(consumer, topic, partition)
+        yield from _read_to_ends(consumer, topic, _ends(consumer, topic))
     except KafkaException as error:
         raise TopicNotRead(f"{topic!r}: {error}") from error
     finally:
         consumer.close()
 
 
-def _read_partition(consumer: Consumer, topic: str, partition: int) -> Iterator[ConsumerRecord]:
-    place = TopicPartition(topic, partition)
-    _, end = consumer.get_watermark_offsets(place, timeout=settings.RAW_READ_SILENCE_S)
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-    heard_at = time.monotonic()
-    while _position(consumer, place) < end:
-        message = consumer.poll(0.2)
+def _read_to_ends(consumer: Consumer, topic: str, ends: dict[int, int]) -> Iterator[ConsumerRecord]:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+    while ends:
+        message = consumer.poll(settings.RAW_READ_SILENCE_S)
         if message is None:
-            if time.monotonic() > heard_at + settings.RAW_READ_SILENCE_S:
-                raise TopicNotRead(f"{topic!r}, partition {partition}: nothing came before offset {end}")
+            raise TopicNotRead(f"{topic!r}: the broker is silent, partitions {sorted(ends)} are not read")
+        partition = int(message.partition() or 0)
+        if _is_at_end(message):
+            ends.pop(partition, None)
             continue
-        heard_at = time.monotonic()
-        if (error := message.error()) is not None:
-            raise KafkaException(error)
-        yield read_record(message)
+        record = read_record(message)
+        if record.offset < ends.get(partition, 0):
+            yield record
+        if record.offset + 1 >= ends.get(partition, 0):
+            ends.pop(partition, None)
 
 
-def _position(consumer: Consumer, place: TopicPartition) -> int:
-    (found,) = consumer.position([place])
-    return int(found.offset)  # negative until the first record came
+def _is_at_end(message: Message) -> bool:
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - confluent_kafka's name
+        return True
+    raise KafkaException(error)
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
+    timeout = settings.RAW_READ_SILENCE_S
+    places = [TopicPartition(topic, partition) for partition in _partitions(consumer, topic)]
+    return {at.partition: int(consumer.get_watermark_offsets(at, timeout=timeout)[1]) for at in places}
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[int]:
@@ -126,6 +135,8 @@ def _config() -> dict[str, Any]:
         "client.id": "topic-reader",
         "group.id": "signalbox-topic-reader",  # the client wants one; it is never joined
         "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 50,
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
         **settings.KAFKA_CLIENT_CONFIG,

@@ -16,10 +16,6 @@ ROLLBACK_SHARE = 0.05
 POISON_SHARE = 0.004
 
 
-class _RolledBackError(Exception):
-    """Raised inside the transaction to undo it."""
-
-
 class Publishers:
     """Publish `total` committed events over `keys` keys from `WRITERS` threads; some more are rolled back."""
 
@@ -65,18 +61,14 @@ class Publishers:
         name = random.choice(self._names)
         event_type = POISON if random.random() < POISON_SHARE else COUNTED
         is_undone = random.random() < ROLLBACK_SHARE
-        try:
-            with transaction.atomic():
-                event_id = _publish(name, event_type)
-                if is_undone:
-                    raise _RolledBackError
-        except _RolledBackError:
-            with self._lock:
-                self.rolled_back.append(event_id)
-            return False
+        with transaction.atomic():
+            event_id = _publish(name, event_type)
+            transaction.set_rollback(is_undone)
         with self._lock:
-            self.committed += 1
-        return True
+            self.committed += not is_undone
+            if is_undone:
+                self.rolled_back.append(event_id)
+        return not is_undone
 
 
 def _publish(name: str, event_type: str) -> UUID:
