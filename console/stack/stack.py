@@ -177,7 +177,14 @@ class Stack:
         if self._is_outside("DATABASE_URL"):
             return {}
         password = postgres.prepare(self.data.root / "postgres")
-        self._wait([Step("PostgreSQL", lambda: postgres.is_ready(self._ports["postgres"], password))])
+        self._wait(
+            [
+                Step(
+                    f"PostgreSQL {postgres.major_version()}",
+                    lambda: postgres.is_ready(self._ports["postgres"], password),
+                )
+            ]
+        )
         url = postgres.ensure_database(self._ports["postgres"], password)
         return {"DATABASE_URL": url, "DATABASE_DIRECT_URL": url}
 
