@@ -9,7 +9,10 @@ RelayError
 │   ├── BadHeaders
 │   └── BadPayload
 ├── TopicConflict: a topic was declared twice, differently
-└── TopicSetupError: the broker refused to create a declared topic
+├── TopicSetupError: the broker refused to create a declared topic
+└── LagError: a question or an order about lag that cannot be
+    ├── BadAllowedLag
+    └── BadHistoryRange
 """
 
 
@@ -51,3 +54,15 @@ class TopicConflict(RelayError):
 
 class TopicSetupError(RelayError):
     """A declared topic could not be created on the broker."""
+
+
+class LagError(RelayError):
+    """A question or an order about lag cannot be; the text says what may."""
+
+
+class BadAllowedLag(LagError):
+    """The allowed lag, its group or its actor has a value that cannot be."""
+
+
+class BadHistoryRange(LagError):
+    """The time range or the number of points of a lag history cannot be."""

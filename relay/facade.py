@@ -10,6 +10,8 @@ from relay.incidents import (
 )
 from relay.kafka.raw import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
 from relay.keys import label_key
+from relay.lag import collect_lag, set_allowed_lag
+from relay.lag_queries import get_allowed_lag, get_lag_history, get_lag_overview, get_lag_state
 from relay.processes import (
     HeartbeatThread,
     forget_old_processes,
@@ -30,8 +32,13 @@ __all__ = [
     "acknowledge_incident",
     "close_incident",
     "close_other_incidents",
+    "collect_lag",
     "declare_topic",
     "forget_old_processes",
+    "get_allowed_lag",
+    "get_lag_history",
+    "get_lag_overview",
+    "get_lag_state",
     "get_topic",
     "label_key",
     "last_finished_age_s",
@@ -49,4 +56,5 @@ __all__ = [
     "record_heartbeat",
     "record_stop",
     "run_if_due",
+    "set_allowed_lag",
 ]

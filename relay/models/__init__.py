@@ -1,5 +1,14 @@
 """Tables of the relay app: the outbox and its checkpoints, lag samples, and what every app writes (ops)."""
 
+from relay.models.lag import AllowedLag, LagGroup, LagLatest, LagPass
 from relay.models.ops import Incident, ProcessHeartbeat, Sweep
 
-__all__ = ["Incident", "ProcessHeartbeat", "Sweep"]
+__all__ = [
+    "AllowedLag",
+    "Incident",
+    "LagGroup",
+    "LagLatest",
+    "LagPass",
+    "ProcessHeartbeat",
+    "Sweep",
+]
