@@ -19,8 +19,9 @@ from console.stack.private import write_private
 MIN_FREE_BYTES = 512 * 1024 * 1024
 # A Unix socket's path may have 107 bytes on Linux (103 on macOS); supervisor first binds "<path>.<pid>".
 MAX_SOCKET_PATH_BYTES = 90
-# Lists in Kafka's configuration, Java's class path and comments in supervisor's configuration.
-BAD_IN_PATH = ",:;\n\r"
+# Lists in Kafka's configuration, Java's class path, comments and expansions in supervisor's configuration.
+BAD_IN_PATH = ",:;%\n\r"
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,9 @@ def open_data_dir(path: Path) -> DataDir:
         StackError: it cannot be written, its path cannot be used, or the disk is nearly full.
     """
     root = path.expanduser().resolve()
-    if bad := sorted({c for c in str(root) if c in BAD_IN_PATH}):
-        raise StackError(f"The data folder {root} has {bad} in its path, which the stack's programs cannot take.")
+    for folder in (root, CHECKOUT):
+        if bad := " ".join(sorted({c for c in str(folder) if c in BAD_IN_PATH})):
+            raise StackError(f"The folder {folder} has {bad} in its path, which a program of the stack cannot take.")
     try:
         root.mkdir(parents=True, exist_ok=True)
         (root / "logs").mkdir(exist_ok=True)
@@ -115,6 +117,15 @@ def open_data_dir(path: Path) -> DataDir:
             "Free some space, or choose another folder with --data-dir."
         )
     return DataDir(root)
+
+
+def make_scratch_folder(prefix: str) -> Path:
+    """Make a new folder beside the checkout's own data (not in /tmp: PostgreSQL's other user must reach it)."""
+    parent = CHECKOUT / ".signalbox"
+    parent.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    folder.chmod(0o755)
+    return folder
 
 
 def take_lock(data: DataDir) -> TextIO:

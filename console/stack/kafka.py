@@ -51,20 +51,15 @@ def ensure_programs() -> None:
     Raises:
         StackError: something is missing; the text says what to install.
     """
-    missing = [] if (_java_major() or 0) >= JAVA_MAJOR else [f"a Java runtime, version {JAVA_MAJOR} or later"]
-    packages = ["default-jre-headless"] if missing else []
-    if not jars_dir().exists() and not shutil.which("mvn"):
-        missing.append("Maven")
-        packages.append("maven")
-    if not missing:
-        return
-    if geteuid() == 0 and shutil.which("apt-get"):
-        _apt_install(packages)
-        return
-    raise StackError(
-        f"Apache Kafka needs {' and '.join(missing)}. On Debian or Ubuntu: sudo apt-get install "
-        f"{' '.join(packages)}. {OWN_BROKER}"
-    )
+    missing = _missing_programs()
+    if missing and geteuid() == 0 and shutil.which("apt-get"):
+        _apt_install(list(missing.values()))
+        missing = _missing_programs()
+    if missing:
+        raise StackError(
+            f"Apache Kafka needs {' and '.join(missing)}. On Debian or Ubuntu: sudo apt-get install "
+            f"{' '.join(missing.values())}. {OWN_BROKER}"
+        )
 
 
 def ensure_jars() -> Path:
@@ -156,6 +151,16 @@ def _java(jars: Path) -> list[str]:
         "-cp",
         f"{jars}/*",
     ]
+
+
+def _missing_programs() -> dict[str, str]:
+    """What is missing in words -> the Debian package that has it."""
+    missing: dict[str, str] = {}
+    if (_java_major() or 0) < JAVA_MAJOR:
+        missing[f"a Java runtime, version {JAVA_MAJOR} or later"] = "default-jre-headless"
+    if not jars_dir().exists() and not shutil.which("mvn"):
+        missing["Maven"] = "maven"
+    return missing
 
 
 def _java_major() -> int | None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from console.stack.data_dir import DataDir, open_data_dir, take_lock
+from console.stack.data_dir import DataDir, make_scratch_folder, open_data_dir, take_lock
 from console.stack.errors import StackError
 from console.stack.progress import Progress
 from console.stack.stack import Options, Stack
@@ -37,7 +36,11 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["scratch"] and options["data_dir"]:
             raise CommandError("--scratch makes a folder of its own: leave --data-dir out.")
-        path = _scratch_folder() if options["scratch"] else options["data_dir"] or settings.SIGNALBOX_DATA_DIR
+        path = (
+            make_scratch_folder("scratch-")
+            if options["scratch"]
+            else options["data_dir"] or settings.SIGNALBOX_DATA_DIR
+        )
         try:
             self._run(path, options)
         except StackError as error:
@@ -112,11 +115,3 @@ class _Interrupts:
             return
         self._held = True
         raise KeyboardInterrupt
-
-
-def _scratch_folder() -> Path:
-    base = Path(settings.BASE_DIR) / ".signalbox"  # not /tmp: PostgreSQL's other user must reach it
-    base.mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="scratch-", dir=base))
-    folder.chmod(0o755)
-    return folder
