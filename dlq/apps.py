@@ -1,9 +1,16 @@
 """Start-up of the app `dlq`."""
 
 from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
 
 
 class DlqConfig(AppConfig):
-    """Name and label; wiring at start goes into `ready()`."""
+    """Import every app's `handlers` module, so that `@handler` has registered them, and the system checks."""
 
     name = "dlq"
+
+    def ready(self) -> None:
+        """Register."""
+        from dlq import checks  # noqa: F401 - registers by being imported
+
+        autodiscover_modules("handlers")

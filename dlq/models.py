@@ -1,0 +1,174 @@
+"""Tables of the consumers: what was applied, what was parked, exact counters, and how far each partition is."""
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from dlq.types import DeadLetterState, FailureClass
+
+GROUP_LIMIT = 200
+TOPIC_LIMIT = 249
+
+
+class Applied(models.Model):
+    """The dedupe row: this group has applied this event. Written in the effect's own transaction, never updated later.
+
+    `result` is None when the handler had nothing to keep. The index on `applied_at` serves the rate on Now and the
+    retention sweep.
+    """
+
+    pk = models.CompositePrimaryKey("group", "event_id")
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name")
+    event_id = models.UUIDField()
+    handler = models.CharField(max_length=200)
+    topic = models.CharField(max_length=TOPIC_LIMIT)
+    partition = models.IntegerField()
+    offset = models.BigIntegerField(db_column="log_offset")
+    outcome = models.CharField(max_length=40, db_default="done")
+    result = models.JSONField(null=True)
+    applied_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "dlq_applied"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(partition__gte=0) & Q(offset__gte=0), name="dlq_applied_has_coordinates"
+            ),
+        ]
+        indexes = [models.Index(fields=["applied_at"], name="dlq_applied_recent")]
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.event_id}"
+
+
+_HOT = Q(state=DeadLetterState.PARKED.value)
+
+
+def _hot_index(*fields: str, name: str) -> models.Index:
+    return models.Index(*(F(f) for f in fields), F("parked_at").desc(), F("id").desc(), condition=_HOT, name=name)
+
+
+class DeadLetter(models.Model):
+    """A record that was parked: parked -> (replaying -> applied | parked) | discarded.
+
+    The three `original_...` columns hold exact bytes and are touched by `dlq.originals` only, so that encryption
+    has one place. Each partial index serves the list of parked rows narrowed by one field, newest first.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name")
+    handler = models.CharField(max_length=200, blank=True)
+    topic = models.CharField(max_length=TOPIC_LIMIT)
+    partition = models.IntegerField()
+    offset = models.BigIntegerField(db_column="log_offset")
+    topic_id = models.CharField(max_length=40, null=True)
+    leader_epoch = models.IntegerField(null=True)
+    record_timestamp = models.DateTimeField(null=True)
+    original_key = models.BinaryField(null=True)
+    original_value = models.BinaryField(null=True)
+    original_headers = models.BinaryField(null=True)
+    key_label = models.CharField(max_length=20)
+    event_id = models.UUIDField(null=True)
+    event_type = models.CharField(max_length=200, blank=True)
+    published_at = models.DateTimeField(null=True)
+    failure_class = models.CharField(max_length=12, choices=[(c.value, c.value) for c in FailureClass])
+    error_class = models.CharField(max_length=200)
+    error_message = models.CharField(max_length=500, blank=True)
+    stack = models.TextField(blank=True)
+    fingerprint = models.CharField(max_length=16)
+    attempts = models.PositiveIntegerField()
+    state = models.CharField(max_length=12, choices=[(s.value, s.value) for s in DeadLetterState])
+    parked_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "dlq_dead_letter"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["group", "topic", "partition", "offset", "topic_id"],
+                nulls_distinct=False,
+                name="dlq_dead_letter_once_a_record",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=[s.value for s in DeadLetterState]), name="dlq_dead_letter_known_state"
+            ),
+            models.CheckConstraint(
+                condition=Q(failure_class__in=[c.value for c in FailureClass]), name="dlq_dead_letter_known_class"
+            ),
+            models.CheckConstraint(
+                condition=Q(partition__gte=0) & Q(offset__gte=0) & Q(attempts__gte=1),
+                name="dlq_dead_letter_has_coordinates",
+            ),
+        ]
+        indexes = [
+            models.Index(F("state"), F("parked_at").desc(), F("id").desc(), name="dlq_dl_state"),
+            models.Index(F("parked_at").desc(), F("id").desc(), name="dlq_dl_recent"),
+            _hot_index("group", name="dlq_dl_group"),
+            _hot_index("topic", "group", name="dlq_dl_topic"),
+            _hot_index("event_type", name="dlq_dl_type"),
+            _hot_index("error_class", name="dlq_dl_error"),
+            _hot_index("fingerprint", name="dlq_dl_fingerprint"),
+            _hot_index("key_label", name="dlq_dl_key"),
+            models.Index(fields=["group", "event_id"], condition=Q(event_id__isnull=False), name="dlq_dl_event"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.topic}/{self.partition}@{self.offset}"
+
+
+class Counter(models.Model):
+    """Exact counts, changed in the transaction of what they count; the sum over `slot` is the number.
+
+    Slots spread the row locks over a process's threads, so one slot alone may be negative.
+    """
+
+    pk = models.CompositePrimaryKey("topic", "group", "slot")
+    topic = models.CharField(max_length=TOPIC_LIMIT)
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name")
+    slot = models.SmallIntegerField()
+    open = models.BigIntegerField(default=0)
+    parked = models.BigIntegerField(default=0)
+    duplicates = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "dlq_counter"
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.group}"
+
+
+class ParkedBucket(models.Model):
+    """How many records were parked in one minute, in the parking transaction; older than two days is swept."""
+
+    pk = models.CompositePrimaryKey("minute", "topic", "group")
+    minute = models.DateTimeField()
+    topic = models.CharField(max_length=TOPIC_LIMIT)
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name")
+    parked = models.BigIntegerField()
+
+    class Meta:
+        db_table = "dlq_parked_bucket"
+        constraints = [models.CheckConstraint(condition=Q(parked__gt=0), name="dlq_parked_bucket_counts")]
+
+    def __str__(self) -> str:
+        return f"{self.minute} {self.topic}"
+
+
+class Position(models.Model):
+    """The last offset that Kafka took from us: Kafka forgets a group's offsets, and then this says what is lost."""
+
+    pk = models.CompositePrimaryKey("group", "topic", "partition")
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name")
+    topic = models.CharField(max_length=TOPIC_LIMIT)
+    partition = models.IntegerField()
+    topic_id = models.CharField(max_length=40, null=True)
+    next_offset = models.BigIntegerField()
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "dlq_position"
+        constraints = [
+            models.CheckConstraint(condition=Q(next_offset__gte=0), name="dlq_position_next_offset_not_negative")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.topic}/{self.partition}"

@@ -1,1 +1,254 @@
-"""Reads of the dead-letter queue."""
+"""Reads of the dead-letter queue. Nothing here returns a payload, key or header value: lengths and digests only.
+
+Errors: BadQuery <- BadCursor | BadFilter, for input that a person or a link got wrong.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from dlq.models import DeadLetter
+from dlq.originals import decode_headers
+from dlq.types import (
+    DeadLetterDetail,
+    DeadLetterFilter,
+    DeadLetterPage,
+    DeadLetterRow,
+    DeadLetterState,
+    DlqStatus,
+    FailureClass,
+    PartDigest,
+)
+
+MAX_PAGE_ROWS = 500
+
+_ROW = """id, state, topic, partition, log_offset, group_name, handler, event_id, event_type, key_label,
+ failure_class, error_class, error_message, fingerprint, attempts, parked_at"""
+
+# One index probe or a handful of small rows each; none scans dead letters. `now` is the database clock.
+_STATUS = """
+SELECT clock_timestamp(),
+  (SELECT extract(epoch FROM clock_timestamp() - min(parked_at))::float FROM dlq_dead_letter WHERE state = 'parked'),
+  (SELECT coalesce(sum(parked), 0)::bigint FROM dlq_parked_bucket
+   WHERE minute > date_trunc('minute', clock_timestamp()) - interval '1 hour'),
+  (SELECT coalesce(sum(duplicates), 0)::bigint FROM dlq_counter),
+  (SELECT count(*) FROM (SELECT FROM dlq_applied
+   WHERE applied_at > clock_timestamp() - make_interval(secs => %s) LIMIT %s) recent),
+  EXISTS (SELECT FROM dlq_applied)
+"""
+_OPEN = """
+SELECT topic, group_name, sum(open)::bigint AS open FROM dlq_counter
+GROUP BY topic, group_name HAVING sum(open) > 0 ORDER BY open DESC, topic, group_name
+"""
+_SIMILAR = """
+SELECT count(*) FROM (SELECT FROM dlq_dead_letter
+WHERE state = 'parked' AND fingerprint = %s AND id <> %s LIMIT %s) others
+"""
+
+
+class BadQuery(ValueError):
+    """What was asked for cannot be read; the text says what is wrong."""
+
+
+class BadCursor(BadQuery):
+    """The page link is not one of ours, or was cut; go back to the first page."""
+
+
+class BadFilter(BadQuery):
+    """A filter's value cannot be; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A place in the list: rows older (or newer) than (parked_at, id)."""
+
+    newer: bool
+    parked_at: datetime
+    id: UUID
+
+
+def get_dlq_status() -> DlqStatus:
+    """Depth, age and rates for the Now page; counts are exact, the rate covers `DLQ_RATE_WINDOW_S`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN)
+        by_topic_group = tuple((topic, group, int(count)) for topic, group, count in cursor.fetchall())
+        cursor.execute(_STATUS, [settings.DLQ_RATE_WINDOW_S, settings.DLQ_RATE_COUNT_CAP])
+        as_of, oldest_age_s, parked, duplicates, recent, has_applied = cursor.fetchone()
+    return DlqStatus(
+        as_of=as_of,
+        open=sum(count for _, _, count in by_topic_group),
+        parked_last_hour=parked,
+        oldest_age_s=oldest_age_s,
+        by_topic_group=by_topic_group,
+        applied_per_s=recent / settings.DLQ_RATE_WINDOW_S if has_applied else None,
+        duplicates_total=duplicates,
+    )
+
+
+def list_dead_letters(wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int) -> DeadLetterPage:
+    """Return one page, newest first; `cursor` comes from a page and works both ways.
+
+    Raises:
+        BadCursor: the cursor is not one that a page gave out.
+        BadFilter: a state that does not exist, or text that no row can hold.
+    """
+    place = _read_cursor(cursor) if cursor else None
+    limit = max(1, min(limit, MAX_PAGE_ROWS))
+    sql, values = build_list_query(wanted, place, limit + 1)
+    with connection.cursor() as db:
+        db.execute("SELECT clock_timestamp()")
+        as_of = db.fetchone()[0]
+        db.execute(sql, values)
+        found = [_row(r) for r in db.fetchall()]
+    has_more, rows = len(found) > limit, found[:limit]
+    goes_newer = place is not None and place.newer
+    if goes_newer:
+        rows.reverse()
+    has_newer = has_more if goes_newer else place is not None
+    has_older = True if goes_newer else has_more
+    return DeadLetterPage(
+        as_of=as_of,
+        rows=rows,
+        next_cursor=_write_cursor(rows[-1], newer=False) if rows and has_older else None,
+        previous_cursor=_write_cursor(rows[0], newer=True) if rows and has_newer else None,
+    )
+
+
+def build_list_query(wanted: DeadLetterFilter, place: _Cursor | None, limit: int) -> tuple[str, list[Any]]:
+    """Return the statement of one page; it must stay on a keyset index (there is an EXPLAIN test)."""
+    where, values = _conditions(wanted)
+    if place is not None:
+        where.append(f"(parked_at, id) {'>' if place.newer else '<'} (%s, %s)")
+        values += [place.parked_at, place.id]
+    order = "ASC" if place is not None and place.newer else "DESC"
+    # Only fixed fragments are put together here; every value is bound.
+    condition = " AND ".join(where) or "true"
+    return (
+        f"SELECT {_ROW} FROM dlq_dead_letter WHERE {condition}"  # noqa: S608
+        f" ORDER BY parked_at {order}, id {order} LIMIT %s"
+    ), [*values, limit]
+
+
+def get_dead_letter(dead_letter_id: UUID) -> DeadLetterDetail | None:
+    """Return one dead letter with digests of its bytes; None when there is none."""
+    found = DeadLetter.objects.filter(pk=dead_letter_id).first()
+    if found is None:
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(_SIMILAR, [found.fingerprint, found.pk, settings.DLQ_SIMILAR_COUNT_CAP])
+        similar = cursor.fetchone()[0]
+    return DeadLetterDetail(
+        row=_as_row(found),
+        published_at=found.published_at,
+        record_timestamp=found.record_timestamp,
+        topic_id=found.topic_id,
+        leader_epoch=found.leader_epoch,
+        stack=found.stack,
+        key=_digest(found.original_key),
+        value=_digest(found.original_value),
+        headers=[(name, _digest(value)) for name, value in decode_headers(found.original_headers) or ()],
+        timeline=_timeline(found),
+        similar=similar,
+    )
+
+
+def _conditions(wanted: DeadLetterFilter) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+    if wanted.state:
+        where.append(f"state = '{_known_state(wanted.state)}'")
+    texts: Mapping[str, str] = {
+        "group_name": wanted.group,
+        "topic": wanted.topic,
+        "event_type": wanted.event_type,
+        "error_class": wanted.error_class,
+        "fingerprint": wanted.fingerprint,
+        "key_label": wanted.key_label,
+    }
+    for column, text in texts.items():
+        if "\0" in text:
+            raise BadFilter(f"the filter on {column.removesuffix('_name')} holds a NUL character")
+        if text:
+            where.append(f"{column} = %s")
+            values.append(text)
+    if wanted.since is not None:
+        where.append("parked_at >= %s")
+        values.append(wanted.since)
+    return where, values
+
+
+def _known_state(state: str) -> str:
+    try:
+        return DeadLetterState(state).value
+    except ValueError:
+        known = ", ".join(s.value for s in DeadLetterState)
+        raise BadFilter(f'there is no state "{state}"; states are {known}') from None
+
+
+def _write_cursor(row: DeadLetterRow, *, newer: bool) -> str:
+    text = json.dumps(["newer" if newer else "older", row.parked_at.isoformat(), str(row.id)])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> _Cursor:
+    try:
+        raw = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+        direction, at, row_id = json.loads(raw)
+        newer = {"newer": True, "older": False}[direction]
+        return _Cursor(newer=newer, parked_at=datetime.fromisoformat(at).astimezone(UTC), id=UUID(row_id))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, binascii.Error) as error:
+        raise BadCursor("this page link is damaged or from another version; start at the first page") from error
+
+
+def _row(values: Sequence[Any]) -> DeadLetterRow:
+    (row_id, state, topic, partition, offset, group, handler, event_id, event_type, key_label, *rest) = values
+    failure_class, error_class, error_message, fingerprint, attempts, parked_at = rest
+    return DeadLetterRow(
+        id=row_id,
+        state=DeadLetterState(state),
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        group=group,
+        handler=handler,
+        event_id=event_id,
+        event_type=event_type,
+        key_label=key_label,
+        failure_class=FailureClass(failure_class),
+        error_class=error_class,
+        error_message=error_message,
+        fingerprint=fingerprint,
+        attempts=attempts,
+        parked_at=parked_at,
+    )
+
+
+def _as_row(d: DeadLetter) -> DeadLetterRow:
+    names = ("id", "state", "topic", "partition", "offset", "group", "handler", "event_id", "event_type", "key_label")
+    failure = ("failure_class", "error_class", "error_message", "fingerprint", "attempts", "parked_at")
+    return _row([getattr(d, name) for name in names + failure])
+
+
+def _digest(part: bytes | memoryview | None) -> PartDigest:
+    if part is None:
+        return PartDigest(length=None, sha256=None)
+    raw = bytes(part)
+    return PartDigest(length=len(raw), sha256=hashlib.sha256(raw).hexdigest())
+
+
+def _timeline(d: DeadLetter) -> list[tuple[datetime, str]]:
+    steps = [
+        (d.published_at, "published"),
+        (d.record_timestamp, f"written to {d.topic}/{d.partition} at offset {d.offset}"),
+        (d.parked_at, f"parked by {d.group} after {d.attempts} {'try' if d.attempts == 1 else 'tries'}"),
+    ]
+    return sorted((at, words) for at, words in steps if at is not None)

@@ -1,1 +1,333 @@
-"""The consumer runtime."""
+"""Run one consumer group in this process.
+
+Threads: the owner (the caller of `run_group`) polls, pauses and commits and never waits for a handler or the
+database; workers handle records; the clerk keeps books; the heartbeat says what goes on. An offset is committed only
+up to the frontier, after the database commit of everything before it.
+
+The seams for later issues: retry policies replace `_backoff_s` (and the attempts kept in memory), the breaker and
+quarantine enter in `dlq.attempts`, a person's choice after a data loss enters through `_settle_starts`.
+"""
+
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty
+from typing import assert_never
+
+import structlog
+from django.conf import settings
+from django.db import connection
+
+from dlq.attempts import Applied, Attempts, Duplicate, Ignored, Outcome, Parked, Retry
+from dlq.clerk import Clerk
+from dlq.domain.start import Lost, Start
+from dlq.handlers import Routes, find_clashes
+from dlq.work import Job, Shelf, ShelfView
+from relay.facade import HeartbeatThread, label_key, open_consumer, process_name
+from relay.types import CommitPoint, ConsumerProblem, ConsumerRecord, OffsetMissing, PartitionRef, Role
+
+log = structlog.get_logger(__name__)
+
+_BACKOFF_DOUBLINGS = 16
+
+
+class ConsumerDied(Exception):
+    """The consumer cannot go on in this process; the text says why. A supervisor starts it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How to run: worker threads, and the name in heartbeats."""
+
+    concurrency: int
+    name: str
+
+
+def run_group(
+    group: str, *, stop: threading.Event, concurrency: int | None = None, name: str | None = None
+) -> Mapping[str, int]:
+    """Consume `group` until `stop` is set, then finish what runs within `CONSUMER_STOP_WITHIN_S`.
+
+    Returns:
+        How many records were applied, deduplicated, ignored, parked and put back.
+
+    Raises:
+        UnknownGroup: no handler is registered for `group`.
+        ValueError: handlers clash, or `concurrency` is below 1.
+        ConsumerConfigError: the Kafka settings cannot work.
+        ConsumerDied: a fatal error of the client, or too many stuck handlers.
+    """
+    options = RunOptions(
+        concurrency=concurrency if concurrency is not None else settings.CONSUMER_CONCURRENCY,
+        name=name or process_name(Role.CONSUMER),
+    )
+    if options.concurrency < 1:
+        raise ValueError(f"concurrency is {options.concurrency}; it must be at least 1 thread")
+    clashes = find_clashes()
+    if clashes:
+        raise ValueError("; ".join(clashes))
+    return GroupRun(group, Routes(group), options, stop).run()
+
+
+class GroupRun:
+    """One run; the owner's thread calls `run`. It is the consumer's listener: callbacks come inside `poll`."""
+
+    def __init__(self, group: str, routes: Routes, options: RunOptions, stop: threading.Event) -> None:
+        self._group = group
+        self._options = options
+        self._stop = stop
+        self._shelf = Shelf(settings.CONSUMER_BUFFER_RECORDS, settings.CONSUMER_BUFFER_BYTES)
+        self._ours: set[PartitionRef] = set()
+        self._starting: set[PartitionRef] = set()
+        self._lost: set[PartitionRef] = set()
+        self._is_paused = False
+        self._problem = ""
+        self._next_commit_at = 0.0
+        self._tally: Counter[str] = Counter()
+        self._tally_lock = threading.Lock()
+        self._consumer = open_consumer(group, routes.topics, self, client_id=options.name)
+        self._attempts = Attempts(group, routes, self._consumer.topic_id)
+        self._clerk = Clerk(group, options.name, self._consumer)
+        self._heartbeat = HeartbeatThread(Role.CONSUMER, options.name, self.describe)
+        self._workers = [
+            threading.Thread(target=self._work, args=(slot,), name=f"worker-{slot}", daemon=True)
+            for slot in range(options.concurrency)
+        ]
+
+    def run(self) -> Mapping[str, int]:
+        """Start the threads, own the consumer until told to stop, then leave the group."""
+        for thread in (self._clerk, self._heartbeat, *self._workers):
+            thread.start()
+        try:
+            while not self._stop.is_set():
+                self._turn()
+        finally:
+            self._end()
+        return dict(self._tally)
+
+    # -- The owner's loop --
+    def _turn(self) -> None:
+        self._poll_batch()
+        self._settle_starts()
+        self._regulate()
+        self._commit_if_due()
+        self._check_stuck()
+
+    def _poll_batch(self) -> None:
+        timeout_s = settings.CONSUMER_POLL_MS / 1000
+        for _ in range(settings.CONSUMER_BATCH_RECORDS):
+            polled = self._consumer.poll(timeout_s)
+            timeout_s = 0.0
+            if polled is None:
+                return
+            self._take(polled)
+            if self._shelf.is_full():
+                return
+
+    def _take(self, polled: ConsumerRecord | OffsetMissing | ConsumerProblem) -> None:
+        match polled:
+            case ConsumerRecord():
+                self._problem = ""
+                self._shelf.add(polled)
+            case OffsetMissing():
+                self._starting.add(polled.place)
+                self._clerk.decide(polled)
+            case ConsumerProblem(fatal=True):
+                raise ConsumerDied(f"the Kafka client gave up: {polled.text} ({polled.code})")
+            case ConsumerProblem():
+                self._problem = f"{polled.code}: {polled.text}"
+                log.warning("consumer.problem", group=self._group, code=polled.code, error=polled.text)
+            case _:
+                assert_never(polled)
+
+    def _settle_starts(self) -> None:
+        """Act on the clerk's decisions: start the partition, or leave it stopped."""
+        while True:
+            try:
+                missing, decision = self._clerk.decisions.get_nowait()
+            except Empty:
+                return
+            self._starting.discard(missing.place)
+            match decision:
+                case Lost():
+                    self._lost.add(missing.place)
+                case Start(offset=offset):
+                    self._consumer.start_at(missing.place, offset)
+                    self._pause_again()
+                case _:
+                    assert_never(decision)
+
+    def _regulate(self) -> None:
+        """Pause fetching while the shelf is full; polling goes on."""
+        if not self._is_paused and self._shelf.is_full():
+            self._is_paused = True
+            self._consumer.pause(list(self._ours))
+        elif self._is_paused and self._shelf.has_room():
+            self._is_paused = False
+            self._consumer.resume(list(self._ours))
+
+    def _pause_again(self) -> None:
+        if self._is_paused:
+            self._consumer.pause(list(self._ours))
+
+    def _commit_if_due(self) -> None:
+        now = time.monotonic()
+        if now < self._next_commit_at:
+            return
+        self._next_commit_at = now + settings.CONSUMER_COMMIT_EVERY_MS / 1000
+        points = self._shelf.commit_points()
+        if points:
+            self._consumer.commit_soon(points)
+
+    def _check_stuck(self) -> None:
+        stuck = self._shelf.count_older(settings.HANDLER_DEADLINE_S + settings.HANDLER_STUCK_GRACE_S)
+        limit = min(self._options.concurrency, settings.HANDLER_STUCK_THREADS)
+        if stuck >= limit:
+            raise ConsumerDied(
+                f"{stuck} handlers have not returned {settings.HANDLER_STUCK_GRACE_S} s after their deadline of"
+                f" {settings.HANDLER_DEADLINE_S} s; a thread cannot be stopped, so the process ends"
+            )
+
+    def _end(self) -> None:
+        """Stop within the bound: let running handlers finish, commit, leave."""
+        until = time.monotonic() + settings.CONSUMER_STOP_WITHIN_S
+        self._shelf.drop_all_queued()
+        if not self._shelf.wait_in_flight(None, settings.CONSUMER_STOP_WITHIN_S * 0.6):
+            log.warning("consumer.stopped_while_handling", group=self._group)
+        self._shelf.close()
+        self._consumer.close()
+        self._clerk.end(max(0.5, until - time.monotonic()))
+        self._heartbeat.stop()
+
+    # -- Callbacks of the consumer, in the owner's thread --
+    def on_assigned(self, places: Sequence[PartitionRef]) -> None:
+        """Begin to keep frontiers; everything assigned is unpaused, so pause again when the shelf is full."""
+        self._ours.update(places)
+        self._forget(places)
+        self._shelf.open_lots(places)
+        self._pause_again()
+
+    def on_revoked(self, places: Sequence[PartitionRef]) -> None:
+        """Let what runs finish for a moment, commit what is done, let go."""
+        self._shelf.drop_queued(places)
+        self._shelf.wait_in_flight(places, settings.CONSUMER_REVOKE_WAIT_S)
+        points = self._shelf.commit_points(places)
+        if points:
+            self._commit_now(points)
+        self._let_go(places)
+
+    def on_lost(self, places: Sequence[PartitionRef]) -> None:
+        """They are somebody else's: forget them, commit nothing."""
+        log.warning("consumer.partitions_lost", group=self._group, partitions=[str(place) for place in places])
+        self._let_go(places)
+
+    def on_committed(self, offsets: Mapping[PartitionRef, CommitPoint], error: str | None) -> None:
+        """Note what Kafka took; what it refused is offered again with the next commit, if it is still ours."""
+        if error is not None:
+            log.info("consumer.commit_refused", group=self._group, error=error)
+            return
+        self._shelf.note_committed(offsets)
+        self._clerk.note_committed(offsets)
+
+    def _commit_now(self, points: Mapping[PartitionRef, CommitPoint]) -> None:
+        error = self._consumer.commit_now(points, settings.CONSUMER_REQUEST_TIMEOUT_S)
+        self.on_committed(points if error is None else {}, error)
+
+    def _let_go(self, places: Sequence[PartitionRef]) -> None:
+        self._ours.difference_update(places)
+        self._forget(places)
+        self._shelf.close_lots(places)
+
+    def _forget(self, places: Sequence[PartitionRef]) -> None:
+        self._starting.difference_update(places)
+        self._lost.difference_update(places)
+
+    # -- Workers --
+    def _work(self, slot: int) -> None:
+        try:
+            while (job := self._shelf.take()) is not None:
+                self._settle(job, self._attempts.work(job.record, job.attempts, slot))
+        finally:
+            connection.close()
+
+    def _settle(self, job: Job, outcome: Outcome) -> None:
+        with self._tally_lock:
+            self._tally[type(outcome).__name__.lower()] += 1
+        match outcome:
+            case Retry(reason=reason, after_s=after_s):
+                wait_s = _backoff_s(job.attempts, after_s)
+                self._log_retry(job, reason, wait_s)
+                self._shelf.put_back(job, wait_s, reason)
+                return
+            case Applied():
+                self._clerk.hints.applied.set()
+            case Parked():
+                self._clerk.hints.parked.set()
+            case Duplicate() | Ignored():
+                pass
+            case _:
+                assert_never(outcome)
+        self._shelf.finish(job)
+
+    def _log_retry(self, job: Job, reason: str, wait_s: float) -> None:
+        log.info(
+            "consumer.retry",
+            group=self._group,
+            partition=str(job.record.place),
+            offset=job.record.offset,
+            attempt=job.attempts,
+            error=reason,
+            wait_s=round(wait_s, 1),
+        )
+
+    # -- Heartbeat --
+    def describe(self) -> tuple[str, Mapping[str, str]]:
+        """Say what this process does, for the System page."""
+        view = self._shelf.view()
+        overdue = self._shelf.count_older(settings.HANDLER_DEADLINE_S)
+        tally = self._tally
+        facts = {
+            "group": self._group,
+            "partitions": str(len(self._ours)),
+            "in flight": str(view.in_flight),
+            "queued": str(view.records - view.in_flight),
+            "applied": str(tally["applied"]),
+            "deduplicated": str(tally["duplicate"]),
+            "parked": str(tally["parked"]),
+            "ignored": str(tally["ignored"]),
+            "retried": str(tally["retry"]),
+            "longest handler s": f"{view.longest_s:.1f}",
+            "past deadline": str(overdue),
+        }
+        return self._doing(view, overdue), facts
+
+    def _doing(self, view: ShelfView, overdue: int) -> str:
+        parts = []
+        if self._lost:
+            parts.append(f"stopped on {', '.join(sorted(str(place) for place in self._lost))}: data loss")
+        if overdue:
+            parts.append(f"{overdue} handlers past their deadline")
+        if view.held:
+            parts.append(_describe_held(view))
+        if self._problem:
+            parts.append(self._problem)
+        if not self._ours:
+            parts.append("waiting for partitions")
+        return "; ".join(parts) or ("handling" if view.in_flight else "waiting for records")
+
+
+def _describe_held(view: ShelfView) -> str:
+    job, wait_s = min(view.held, key=lambda held: (held[0].record.place, held[0].record.offset))
+    more = f" and {len(view.held) - 1} more" if len(view.held) > 1 else ""
+    return f"{label_key(job.record.key)}{more} tried again in {wait_s:.0f} s after {job.waits_for}, try {job.attempts}"
+
+
+def _backoff_s(attempts: int, asked_s: float | None) -> float:
+    """Return how long a key waits: what the failing side asked, else base x 2^n, jittered by a fifth, up to a limit."""
+    if asked_s is not None:
+        return min(max(asked_s, 0.0), settings.CONSUMER_RETRY_LIMIT_S)
+    doubled: float = settings.CONSUMER_RETRY_BASE_S * 2 ** min(attempts - 1, _BACKOFF_DOUBLINGS)
+    return float(min(doubled, settings.CONSUMER_RETRY_LIMIT_S)) * (0.8 + secrets.randbelow(400) / 1000)

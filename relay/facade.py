@@ -8,6 +8,7 @@ from relay.incidents import (
     list_recent_incidents,
     open_incident,
 )
+from relay.kafka.consumer import ConsumerConfigError, ConsumerUnavailable, check_consumer_settings, open_consumer
 from relay.kafka.raw import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
 from relay.keys import label_key
 from relay.lag import collect_lag, set_allowed_lag
@@ -26,10 +27,13 @@ from relay.sweeps import last_finished_age_s, run_if_due
 from relay.topics import declare_topic, get_topic, list_topics
 
 __all__ = [
+    "ConsumerConfigError",
+    "ConsumerUnavailable",
     "ForeignRecordNotSent",
     "HeartbeatThread",
     "TopicNotRead",
     "acknowledge_incident",
+    "check_consumer_settings",
     "close_incident",
     "close_other_incidents",
     "collect_lag",
@@ -46,6 +50,7 @@ __all__ = [
     "list_processes",
     "list_recent_incidents",
     "list_topics",
+    "open_consumer",
     "open_incident",
     "process_name",
     "produce_foreign_record",

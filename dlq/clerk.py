@@ -1,0 +1,156 @@
+"""The consumer's bookkeeping in a thread of its own, so that the thread that polls never waits for the database.
+
+Errands are tried again with a pause while the database or the broker is away; none is lost while the process lives,
+and each may run twice.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+
+import structlog
+from django.conf import settings
+from django.db import connection
+
+from dlq import services
+from dlq.domain.start import Decision, Lost, decide_start, describe_loss, describe_start
+from dlq.signals import applied_changed, dead_letters_changed
+from relay.facade import close_incident, open_incident, run_if_due
+from relay.types import CommitPoint, ConsumerPort, IncidentKind, OffsetMissing, PartitionRef
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_S = 1.0
+_WAKE_S = 0.2
+
+
+class Hints:
+    """Marks from the workers that something changed; announced at most once per `HINT_EVERY_MS`."""
+
+    def __init__(self) -> None:
+        self.applied = threading.Event()
+        self.parked = threading.Event()
+        self._next_at = 0.0
+
+    def announce(self) -> None:
+        """Send what is due, always after a commit."""
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + settings.HINT_EVERY_MS / 1000
+        for mark, signal in ((self.applied, applied_changed), (self.parked, dead_letters_changed)):
+            if mark.is_set():
+                mark.clear()
+                signal.send_robust(sender=Hints)
+
+
+class Clerk(threading.Thread):
+    """Decides where partitions start, remembers positions, opens and closes data-loss incidents, sends hints."""
+
+    def __init__(self, group: str, name: str, consumer: ConsumerPort) -> None:
+        super().__init__(name="clerk", daemon=True)
+        self.hints = Hints()
+        self.decisions: SimpleQueue[tuple[OffsetMissing, Decision]] = SimpleQueue()
+        self._group = group
+        self._process = name
+        self._consumer = consumer
+        self._errands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._positions: dict[PartitionRef, int] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._next_sweep_at = 0.0
+
+    # -- Asked by the owner --
+    def decide(self, missing: OffsetMissing) -> None:
+        """Find out where the partition starts; the answer comes in `decisions`."""
+        self._errands.put(lambda: self._decide(missing))
+
+    def note_committed(self, points: Mapping[PartitionRef, CommitPoint]) -> None:
+        """Remember positions that Kafka took; only the last of each partition is written."""
+        with self._lock:
+            self._positions.update({place: point.offset for place, point in points.items()})
+
+    def end(self, timeout_s: float) -> None:
+        """Finish what can be finished at once, then end."""
+        self._ended.set()
+        self.join(timeout_s)
+
+    # -- The thread --
+    def run(self) -> None:
+        """Do errands until ended."""
+        try:
+            while not self._ended.is_set():
+                self._turn()
+            self._try(self._write_positions)
+            self.hints.announce()
+        finally:
+            connection.close()
+
+    def _turn(self) -> None:
+        try:
+            errand = self._errands.get(timeout=_WAKE_S)
+        except Empty:
+            errand = None
+        if errand is not None and not self._try(errand):
+            self._errands.put(errand)
+        self._try(self._write_positions)
+        self._try(self._sweep)
+        self.hints.announce()
+
+    def _try(self, errand: Callable[[], None]) -> bool:
+        try:
+            errand()
+        except Exception as error:  # noqa: BLE001 - the loop's edge: logged, and tried again
+            log.warning("clerk.errand_failed", group=self._group, error=type(error).__name__)
+            connection.close()
+            self._ended.wait(_PAUSE_S)
+            return False
+        return True
+
+    def _decide(self, missing: OffsetMissing) -> None:
+        place = missing.place
+        topic_id = self._consumer.topic_id(place.topic)
+        decision = decide_start(
+            committed=missing.offset,
+            remembered=services.remembered_position(self._group, place, topic_id),
+            first=self._consumer.first_offset(place),
+        )
+        log.info("consumer.start", group=self._group, partition=str(place), decided=describe_start(decision))
+        if isinstance(decision, Lost):
+            self._report_loss(place, decision)
+        self.decisions.put((missing, decision))
+
+    def _report_loss(self, place: PartitionRef, lost: Lost) -> None:
+        open_incident(
+            IncidentKind.DATA_LOSS,
+            self._cause(place),
+            title=f"{self._group} stopped on {place}: {describe_loss(lost)}",
+            meaning="Kafka no longer has the records that this group was to read next. The partition is stopped so"
+            " that nothing is skipped unseen; the group's other partitions go on.",
+            action=f"Decide where {self._group} goes on: stop it, set the offset of {place} (for example with"
+            " kafka-consumer-groups --reset-offsets), and start it again.",
+        )
+
+    def _write_positions(self) -> None:
+        with self._lock:
+            positions = dict(self._positions)
+        for place, offset in positions.items():
+            services.remember_position(self._group, place, self._consumer.topic_id(place.topic), offset)
+            close_incident(IncidentKind.DATA_LOSS, self._cause(place))
+            with self._lock:
+                if self._positions.get(place) == offset:
+                    del self._positions[place]
+
+    def _sweep(self) -> None:
+        if time.monotonic() < self._next_sweep_at:
+            return
+        self._next_sweep_at = time.monotonic() + settings.DLQ_BUCKET_SWEEP_EVERY_S
+        run_if_due(
+            "dlq.forget_buckets",
+            every_s=settings.DLQ_BUCKET_SWEEP_EVERY_S,
+            runner=self._process,
+            job=services.forget_old_buckets,
+        )
+
+    def _cause(self, place: PartitionRef) -> str:
+        return f"{self._group}/{place}"

@@ -1,0 +1,222 @@
+"""The shelf between the thread that owns the consumer and the threads that work: bounded, keyed, frontier-keeping.
+
+Every method takes the one lock; none does I/O. A `Lot` is one assignment of one partition: work of a lot that is no
+longer live may finish (its database commit is safe by its dedupe row), but moves no offset.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlq.domain.frontier import Frontier
+from dlq.domain.lanes import Lanes
+from relay.types import CommitPoint, ConsumerRecord, PartitionRef
+
+
+@dataclass(eq=False, slots=True)
+class Lot:
+    """One assignment of one partition."""
+
+    place: PartitionRef
+    frontier: Frontier = field(default_factory=Frontier)
+    live: bool = True
+    in_flight: int = 0
+    committed: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A delivered record on its way to being finished."""
+
+    record: ConsumerRecord
+    lot: Lot
+    lane: Hashable
+    attempts: int = 0
+    started_at: float = 0.0
+    waits_for: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelfView:
+    """What can be said of the shelf at one moment. `held` are keys that wait for another try, with why and how long."""
+
+    partitions: int
+    records: int
+    in_flight: int
+    longest_s: float
+    held: Sequence[tuple[Job, float]]
+
+
+class Shelf:
+    """Delivered, unfinished work, at most `limit_records` and `limit_bytes` (one record is always let in)."""
+
+    def __init__(self, limit_records: int, limit_bytes: int) -> None:
+        self._limits = (limit_records, limit_bytes)
+        self._lock = threading.Condition()
+        self._lanes: Lanes[Job] = Lanes()
+        self._lots: dict[PartitionRef, Lot] = {}
+        self._jobs: set[Job] = set()
+        self._running: set[Job] = set()
+        self._held: dict[Job, float] = {}
+        self._bytes = 0
+        self._closed = False
+
+    # -- The owner's side --
+    def open_lots(self, places: Collection[PartitionRef]) -> None:
+        """Begin a lot for each assigned partition."""
+        with self._lock:
+            for place in places:
+                self._lots[place] = Lot(place)
+
+    def close_lots(self, places: Collection[PartitionRef]) -> None:
+        """End the lots of these partitions: nothing of them moves an offset from here on."""
+        with self._lock:
+            for place in places:
+                if (lot := self._lots.pop(place, None)) is not None:
+                    lot.live = False
+            self._drop(lambda job: job.lot.live)
+
+    def drop_queued(self, places: Collection[PartitionRef]) -> None:
+        """Forget what is queued of these partitions; what runs goes on, and still counts."""
+        with self._lock:
+            self._drop(lambda job: job.lot.place not in places)
+
+    def drop_all_queued(self) -> None:
+        """Forget everything that does not run."""
+        with self._lock:
+            self._drop(lambda _: False)
+
+    def wait_in_flight(self, places: Collection[PartitionRef] | None, timeout_s: float) -> bool:
+        """Wait until nothing of these partitions (None = of any) runs; False when time ran out."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._runs(places), timeout_s)
+
+    def add(self, record: ConsumerRecord) -> bool:
+        """Take a delivered record; False when its partition is not ours or it was delivered before."""
+        with self._lock:
+            lot = self._lots.get(record.place)
+            if lot is None or not lot.frontier.deliver(record.offset, record.leader_epoch):
+                return False
+            lane = (record.place, record.offset if record.key is None else record.key)
+            job = Job(record, lot, lane)
+            self._jobs.add(job)
+            self._bytes += record.size_bytes
+            self._lanes.put(lane, job)
+            self._lock.notify()
+            return True
+
+    def is_full(self) -> bool:
+        """Whether fetching has to pause."""
+        with self._lock:
+            return len(self._jobs) >= self._limits[0] or self._bytes >= self._limits[1]
+
+    def has_room(self) -> bool:
+        """Whether fetching may go on: half empty, so that pausing (which throws a prefetch away) stays rare."""
+        with self._lock:
+            return len(self._jobs) * 2 <= self._limits[0] and self._bytes * 2 <= self._limits[1]
+
+    def commit_points(self, places: Collection[PartitionRef] | None = None) -> dict[PartitionRef, CommitPoint]:
+        """Return what may be committed and was not yet, for live lots (of `places`, or all)."""
+        with self._lock:
+            lots = [lot for lot in self._lots.values() if places is None or lot.place in places]
+            points = {lot.place: lot.frontier.point for lot in lots}
+            return {
+                place: point
+                for place, point in points.items()
+                if point is not None and point.offset > self._lots[place].committed
+            }
+
+    def note_committed(self, points: Mapping[PartitionRef, CommitPoint]) -> None:
+        """Remember what Kafka took."""
+        with self._lock:
+            for place, point in points.items():
+                if (lot := self._lots.get(place)) is not None:
+                    lot.committed = max(lot.committed, point.offset)
+
+    def close(self) -> None:
+        """Wake every worker to end."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+
+    def view(self) -> ShelfView:
+        """Describe the shelf."""
+        now = time.monotonic()
+        with self._lock:
+            return ShelfView(
+                partitions=len(self._lots),
+                records=len(self._jobs),
+                in_flight=len(self._running),
+                longest_s=max((now - job.started_at for job in self._running), default=0.0),
+                held=[(job, max(0.0, due - now)) for job, due in self._held.items()],
+            )
+
+    def count_older(self, seconds: float) -> int:
+        """How many records have been in a handler for longer than this."""
+        now = time.monotonic()
+        with self._lock:
+            return sum(now - job.started_at > seconds for job in self._running)
+
+    # -- The workers' side --
+    def take(self) -> Job | None:
+        """Wait for the next record that may run; None when the shelf is closed."""
+        with self._lock:
+            while not self._closed:
+                now = time.monotonic()
+                taken = self._lanes.take(now)
+                if taken is not None:
+                    return self._start(taken[1], now)
+                due = self._lanes.next_due()
+                self._lock.wait(None if due is None else max(0.0, due - now))
+            return None
+
+    def finish(self, job: Job) -> None:
+        """The record is applied, skipped or parked, and that is committed."""
+        with self._lock:
+            self._stop(job)
+            self._remove(job)
+            job.lot.frontier.finish(job.record.offset)
+            self._lanes.done(job.lane)
+            self._lock.notify_all()
+
+    def put_back(self, job: Job, after_s: float, why: str) -> None:
+        """The record waits for another try, and its key with it."""
+        with self._lock:
+            self._stop(job)
+            if job not in self._jobs or not job.lot.live:
+                self._remove(job)
+                self._lanes.done(job.lane)
+            else:
+                job.waits_for = why
+                self._held[job] = time.monotonic() + after_s
+                self._lanes.put_back(job.lane, job, self._held[job])
+            self._lock.notify_all()
+
+    # -- Under the lock --
+    def _start(self, job: Job, now: float) -> Job:
+        self._held.pop(job, None)
+        job.attempts += 1
+        job.started_at = now
+        job.lot.in_flight += 1
+        self._running.add(job)
+        return job
+
+    def _stop(self, job: Job) -> None:
+        self._running.discard(job)
+        job.lot.in_flight -= 1
+
+    def _runs(self, places: Collection[PartitionRef] | None) -> bool:
+        return any(places is None or job.lot.place in places for job in self._running)
+
+    def _remove(self, job: Job) -> None:
+        if job in self._jobs:
+            self._jobs.discard(job)
+            self._bytes -= job.record.size_bytes
+
+    def _drop(self, keep: Callable[[Job], bool]) -> None:
+        self._lanes.drop(keep)
+        for job in [job for job in self._jobs if job not in self._running and not keep(job)]:
+            self._held.pop(job, None)
+            self._remove(job)
+        self._lock.notify_all()
