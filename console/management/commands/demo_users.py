@@ -11,9 +11,10 @@ from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
+from console.permissions import Group as Role
 from console.stack.private import write_private
 
-GROUP_OF = {"viewer": "viewer", "oncall": "on-call", "support": "support", "admin": "admin"}
+GROUP_OF = {"viewer": Role.VIEWER, "oncall": Role.ON_CALL, "support": Role.SUPPORT, "admin": Role.ADMIN}
 
 
 class Command(BaseCommand):
@@ -44,5 +45,5 @@ def _ensure_user(name: str, password: str) -> str | None:
     if created:
         user.set_password(password)
         user.save()
-        user.groups.add(Group.objects.get_or_create(name=GROUP_OF[name])[0])
+        user.groups.add(Group.objects.get_or_create(name=GROUP_OF[name].value)[0])
     return password if created or user.check_password(password) else None
