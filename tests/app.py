@@ -1,0 +1,159 @@
+"""A whole Signalbox for one test: its own database, topics and groups on the run's services, real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import urlopen
+
+import psycopg
+from confluent_kafka.admin import AdminClient
+
+from console.stack.ports import choose_ports
+from console.stack.programs import BASE_DIR, manage, web_command
+
+COMMAND_WITHIN_S = 90
+STOP_WITHIN_S = 30
+
+
+def wait_until(condition: Callable[[], object], *, within_s: float, what: str) -> float:
+    """Look until `condition()` holds; return the seconds that it took, fail with `what` after `within_s`."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + within_s, f"not within {within_s} s: {what}"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+class App:
+    """Use as a context manager: makes the database and the topics, and leaves nothing behind."""
+
+    def __init__(self, folder, *, valkey_db=3):
+        self.folder = folder
+        self.prefix = f"t{uuid.uuid4().hex[:8]}-"
+        self.database = f"app_{self.prefix[:-1]}"
+        self.running: dict[str, subprocess.Popen] = {}
+        self.port = choose_ports(folder / "ports.json", prefer=False)["web"]
+        self._admin_url = os.environ["DATABASE_URL"]
+        url = urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{self.database}"))
+        self.env = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "console.settings.run",
+            "DATABASE_URL": url,
+            "DATABASE_DIRECT_URL": url,
+            "VALKEY_URL": urlunsplit(urlsplit(os.environ["VALKEY_URL"])._replace(path=f"/{valkey_db}")),
+            "SIGNALBOX_DATA_DIR": str(folder),
+            "SIGNALBOX_DEMO": "1",
+            "SIGNALBOX_DEMO_PREFIX": self.prefix,
+            "SECRET_KEY": "only for tests",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self):
+        with psycopg.connect(self._admin_url, autocommit=True) as conn:
+            conn.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(self.database)))
+        try:
+            self.manage("setup", "--demo-users")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in list(self.running):
+            self.kill(name)
+        with psycopg.connect(self._admin_url, autocommit=True) as conn:
+            conn.execute(
+                psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(psycopg.sql.Identifier(self.database))
+            )
+        self._delete_topics()
+
+    def manage(self, *args):
+        done = subprocess.run(
+            manage(*args),
+            cwd=BASE_DIR,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_WITHIN_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"manage.py {' '.join(args)}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+        return done.stdout
+
+    def ask(self, code):
+        """Run Python inside the app and return what it prints as JSON on its last line."""
+        return json.loads(self.manage("shell", "-v", "0", "-c", f"import json\n{code}").splitlines()[-1])
+
+    def sql(self, query, *params):
+        with psycopg.connect(self.env["DATABASE_URL"]) as conn:
+            cursor = conn.execute(query, params)
+            return cursor.fetchall() if cursor.description else []
+
+    def logins(self):
+        return json.loads((self.folder / "logins.json").read_text())
+
+    # -- processes ---------------------------------------------------------------------------------------
+    def start(self, name, *args):
+        """Start `manage.py ARGS` under a name."""
+        self._spawn(name, manage(*args))
+
+    def start_web(self):
+        self.manage("collectstatic", "--noinput", "--verbosity", "0")
+        self._spawn("web", web_command(self.port))
+
+    def start_celery(self, name, *args):
+        self._spawn(name, [sys.executable, "-m", "celery", "-A", "console", *args, "--loglevel", "WARNING"])
+
+    def wait_for_page(self):
+        def answers():
+            assert self.running["web"].poll() is None, self.log("web")[-4000:]
+            with suppress(OSError):
+                return urlopen(f"{self.url}/sign-in/", timeout=5).status == 200
+            return False
+
+        wait_until(answers, within_s=30, what="the page answers")
+
+    def stop(self, name):
+        """SIGTERM, and the process must end by itself."""
+        process = self.running.pop(name)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=STOP_WITHIN_S) is not None
+
+    def kill(self, name):
+        process = self.running.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=10)
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def _spawn(self, name, command):
+        assert name not in self.running
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                command,
+                cwd=BASE_DIR,
+                env={**self.env, "SIGNALBOX_PROCESS": name},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _delete_topics(self):
+        admin = AdminClient({"bootstrap.servers": self.env["KAFKA_BOOTSTRAP_SERVERS"]})
+        topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith(self.prefix)]
+        for future in admin.delete_topics(topics).values() if topics else []:
+            future.result(timeout=10)
