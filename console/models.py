@@ -65,3 +65,22 @@ class SignInThrottle(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key[:8]}: {self.failures}"
+
+
+class StationSample(models.Model):
+    """One number of one station of the line (`console.stations.Station`), for its sparkline. Kept two days."""
+
+    id = models.BigAutoField(primary_key=True)
+    station = models.CharField(max_length=20)
+    at = models.DateTimeField(db_default=Now())
+    value = models.FloatField()
+
+    class Meta:
+        default_permissions = ()
+        indexes = [
+            # The sparkline of one station, and the sweep of old samples.
+            models.Index(fields=["station", "at"], name="console_station_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.station} {self.value}"
