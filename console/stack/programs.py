@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from console.stack import kafka, postgres, valkey
@@ -15,7 +15,8 @@ APP_GROUP = "app"
 class Program:
     """One supervised program. It must stop on `stop_signal` within `stop_within_s`; then it is killed.
 
-    `user`: the operating-system user, None = the one who runs `up`.
+    `user`: the operating-system user, None = the one who runs `up`. A program with `starts` false waits for
+    `SupervisorClient.start_rest()`.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Program:
     priority: int = 900
     user: str | None = None
     directory: Path = BASE_DIR
+    starts: bool = True
 
 
 def postgres_program(data: Path, port: int) -> Program:
@@ -51,7 +53,10 @@ def kafka_program(config: Path) -> Program:
 
 
 def app_programs(*, web_port: int, beat_file: Path, groups: Sequence[str], demo: bool) -> list[Program]:
-    """Everything of the product itself: one group, stopped together before the services."""
+    """Everything of the product itself: one group, stopped together before the services.
+
+    The page starts alone: eight Python processes that start at once on two cores would hold it up.
+    """
     programs = [
         Program(name="web", command=web_command(web_port), stop_within_s=15),
         Program(name="worker", command=_celery("worker", "-Q", "console", "-P", "threads", "-c", "4")),
@@ -64,7 +69,7 @@ def app_programs(*, web_port: int, beat_file: Path, groups: Sequence[str], demo:
     ]
     if demo:
         programs.append(Program(name="demo", command=manage("demo", "--run")))
-    return programs
+    return [replace(program, starts=program.name == "web") for program in programs]
 
 
 def manage(*args: str) -> list[str]:

@@ -213,6 +213,7 @@ class Stack:
         write_app(self.data, programs)
         self._client.start_app()
         self._wait([Step("Page", lambda: is_page_ready(self._ports["web"]))], within_s=PAGE_WITHIN_S)
+        self._client.start_rest()
 
     def _wait(self, steps: Sequence[Step], within_s: float = READY_WITHIN_S) -> None:
         deadline = time.monotonic() + within_s
@@ -267,9 +268,9 @@ class Stack:
         if before is None or (before.pid, before.state) == (now.pid, now.state):
             return
         if now.state == "RUNNING" and before.pid != now.pid:
-            self._progress.event(f"{now.name} died and was restarted ({_how(now)}); its process is {now.pid}")
+            self._progress.event(f"{now.name} died and was started again; its process is now {now.pid}")
         elif now.state in {"BACKOFF", "FATAL"} and before.state != now.state:
-            self._progress.event(f"{now.name} does not stay up ({_how(now)}). {self._tail(now.name, lines=1)}")
+            self._progress.event(f"{now.name} does not stay up. {self._tail(now.name, lines=1)}")
 
     def _start_again(self, state: ProgramState, given_up: dict[str, float]) -> None:
         """Supervisor gives up after a few quick deaths; the stack does not."""
@@ -303,7 +304,3 @@ def _wait_for(process: subprocess.Popen[bytes], within_s: float, hurry: Callable
     deadline = time.monotonic() + within_s
     while process.poll() is None and time.monotonic() < deadline and not hurry():
         time.sleep(LOOK_EVERY_S)
-
-
-def _how(state: ProgramState) -> str:
-    return "by a signal" if state.exit_status == -1 else f"exit status {state.exit_status}"

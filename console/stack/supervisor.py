@@ -26,14 +26,12 @@ START_RETRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramState:
-    """A program as supervisor sees it. `state` is supervisor's word; `exit_status` -1 = ended by a signal."""
+    """A program as supervisor sees it. `state` is supervisor's word."""
 
     name: str
     group: str
     state: str
     pid: int
-    exit_status: int
-    error: str
 
 
 def write_services(data: DataDir, programs: Sequence[Program]) -> Path:
@@ -103,9 +101,13 @@ class SupervisorClient:
         return [_state(info) for info in self._call("getAllProcessInfo")]
 
     def start_app(self) -> None:
-        """Read the configuration again and start the product's programs."""
+        """Read the configuration again and start those of the product's programs that do not wait."""
         self._call("reloadConfig")
         self._call("addProcessGroup", APP_GROUP)
+
+    def start_rest(self) -> None:
+        """Start the programs that waited."""
+        self._call("startProcessGroup", APP_GROUP, False)
 
     def start(self, program: ProgramState) -> None:
         """Start one program that was given up."""
@@ -133,8 +135,6 @@ def _state(info: Mapping[str, Any]) -> ProgramState:
         group=info["group"],
         state=info["statename"],
         pid=info["pid"],
-        exit_status=info["exitstatus"],
-        error=info["spawnerr"],
     )
 
 
@@ -146,7 +146,7 @@ def _program(data: DataDir, program: Program) -> list[str]:
         f"priority={program.priority}",
         *([f"user={program.user}"] if program.user else []),
         f'environment=SIGNALBOX_PROCESS="{program.name}"',
-        "autostart=true",
+        f"autostart={str(program.starts).lower()}",
         "autorestart=true",
         "startsecs=1",
         f"startretries={START_RETRIES}",
