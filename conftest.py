@@ -2,6 +2,15 @@
 
 import os
 
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker run the tests that start services of their own, one after another: they are heavy."""
+    for item in items:
+        if item.get_closest_marker("own_stack"):
+            item.add_marker(pytest.mark.xdist_group("own_stack"))
+
 
 def pytest_unconfigure() -> None:
     """End the services, in the process that started them: xdist's workers only use them."""

@@ -59,7 +59,6 @@ INSTALLED_APPS = [
     "rest_framework",
     "django_htmx",
     "csp",
-    "pgtrigger",
 ]
 if SIGNALBOX_DEMO:
     INSTALLED_APPS.append("console.demo")
@@ -202,6 +201,9 @@ RELAY_TOPIC_FACTS_S = 60
 RELAY_TOPIC_RECHECK_S = 2
 RELAY_TASK_OVERLAP_S = 2
 RELAY_RECONNECT_MAX_S = 5
+RELAY_CHECKPOINT_ALL_EVERY_S = 1
+RELAY_SNAPSHOT_LAG_XIDS = 10_000
+RELAY_HOUSEKEEPING_EVERY_S = 25
 RELAY_STAT_EVERY_S = 1
 RELAY_STAT_RETENTION_S = 3_600
 RELAY_RANGE_RETENTION = timedelta(days=7)
@@ -214,6 +216,8 @@ PUBLISH_MAX_HEADERS = 64
 # -- Bounds of consumers -----------------------------------------------------------------------------------
 CONSUMER_CONCURRENCY: int = env.int("CONSUMER_CONCURRENCY", 4)
 CONSUMER_POLL_MS = 200
+CONSUMER_PAUSED_POLL_MS = 20
+CONSUMER_FETCH_BACKOFF_MS = 50
 CONSUMER_MAX_POLL_INTERVAL_MS = 300_000
 CONSUMER_BUFFER_RECORDS = 1_000
 CONSUMER_BUFFER_BYTES = 64 * 1024 * 1024
@@ -290,6 +294,7 @@ AUDIT_DETAIL_BYTES = 4_000
 AUDIT_REASON_CHARS = 500
 LIST_PAGE_ROWS = 50
 LIST_FILTER_CHARS = 249  # the longest topic name that Kafka takes
+DLQ_COUNT_ROWS = 20  # topic and group pairs above the list of dead letters
 LAG_PAGE_ROWS = 100  # partitions on one page
 LAG_GROUP_ROWS = 12  # partitions of one group while no group is chosen
 LAG_CHART_TIMES = 7  # columns of the table beside the lag chart
