@@ -117,7 +117,7 @@ class GroupRun:
         self._check_stuck()
 
     def _poll_batch(self) -> None:
-        timeout_s = settings.CONSUMER_POLL_MS / 1000
+        timeout_s = (settings.CONSUMER_PAUSED_POLL_MS if self._is_paused else settings.CONSUMER_POLL_MS) / 1000
         for _ in range(settings.CONSUMER_BATCH_RECORDS):
             polled = self._consumer.poll(timeout_s)
             timeout_s = 0.0
@@ -216,7 +216,7 @@ class GroupRun:
         self._shelf.wait_in_flight(places, settings.CONSUMER_REVOKE_WAIT_S)
         points = self._shelf.commit_points(places)
         if points:
-            self._commit_now(points)
+            self._consumer.commit_soon(points)
         self._let_go(places)
 
     def on_lost(self, places: Sequence[PartitionRef]) -> None:
@@ -231,10 +231,6 @@ class GroupRun:
             return
         self._shelf.note_committed(offsets)
         self._clerk.note_committed(offsets)
-
-    def _commit_now(self, points: Mapping[PartitionRef, CommitPoint]) -> None:
-        error = self._consumer.commit_now(points, settings.CONSUMER_REQUEST_TIMEOUT_S)
-        self.on_committed(points if error is None else {}, error)
 
     def _let_go(self, places: Sequence[PartitionRef]) -> None:
         self._ours.difference_update(places)

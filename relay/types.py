@@ -447,7 +447,7 @@ class ConsumerListener(Protocol):
         """These partitions are ours now, none of them paused."""
 
     def on_revoked(self, places: Sequence[PartitionRef]) -> None:
-        """These go to another member; `commit_now()` still works."""
+        """These go to another member; a `commit_soon()` in here is done before they go."""
 
     def on_lost(self, places: Sequence[PartitionRef]) -> None:
         """These are gone already: commit nothing."""
@@ -473,9 +473,6 @@ class ConsumerPort(Protocol):
 
     def commit_soon(self, offsets: Mapping[PartitionRef, CommitPoint]) -> None:
         """Ask for a commit without waiting; the answer comes to `on_committed`."""
-
-    def commit_now(self, offsets: Mapping[PartitionRef, CommitPoint], timeout_s: float) -> str | None:
-        """Commit and wait at most `timeout_s`; None when done, else why not in words."""
 
     def position(self, place: PartitionRef) -> int | None:
         """The offset after the last delivered record; None before the first."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.conf import settings
 from django.db import connection
@@ -38,7 +38,7 @@ def admin():
 def make_topic(partitions=1):
     name = f"dlq-{uuid4().hex[:12]}"
     client = admin()
-    client.create_topics([NewTopic(name, partitions, 1)])[name].result()
+    client.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
     until(lambda: len(getattr(client.list_topics(timeout=5).topics.get(name), "partitions", ())) == partitions)
     return name
 
@@ -102,9 +102,27 @@ class Line:
         finally:
             consumer.close()
 
+    def rewind(self, offset, partition=0):
+        """Move the group's committed offset, as an operator does while nothing consumes."""
+        client = admin()
+        wanted = ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.topic, partition, offset)])
+
+        def moved():
+            (asked,) = client.alter_consumer_group_offsets([wanted]).values()
+            return asked.exception(10) is None
+
+        until(moved)
+
+    def delete_before(self, offset, partition=0):
+        """Let Kafka forget the partition's records below `offset`."""
+        client = admin()
+        (asked,) = client.delete_records([TopicPartition(self.topic, partition, offset)]).values()
+        asked.result(10)
+
     def drop(self):
         unregister_group(self.group)
-        admin().delete_topics([self.topic])[self.topic].exception()
+        client = admin()
+        client.delete_topics([self.topic])[self.topic].exception(10)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ Errors: ConsumerError <- ConsumerConfigError | ConsumerUnavailable | TopicGone.
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,6 +157,7 @@ def build_config(group: str, client_id: str, options: ConsumerOptions) -> dict[s
         "client.id": client_id,
         "queued.min.messages": settings.CONSUMER_BUFFER_RECORDS,
         "queued.max.messages.kbytes": settings.CONSUMER_BUFFER_BYTES // 1024,
+        "fetch.queue.backoff.ms": settings.CONSUMER_FETCH_BACKOFF_MS,
         "max.poll.interval.ms": options.max_poll_interval_ms,
         **(classic if options.protocol == "classic" else {}),
         **options.further,
@@ -253,13 +254,6 @@ class KafkaConsumer:
             why = str(error)
             self._guard(lambda: self._listener.on_committed({}, why))
 
-    def commit_now(self, offsets: Mapping[PartitionRef, CommitPoint], timeout_s: float) -> str | None:
-        """See `ConsumerPort`. Waits in a thread of its own: the client's own wait has no limit."""
-        answer: Future[str | None] = Future()
-        threading.Thread(target=lambda: answer.set_result(self._commit(offsets)), daemon=True).start()
-        wait([answer], timeout_s)
-        return answer.result() if answer.done() else f"no answer within {timeout_s} s"
-
     def position(self, place: PartitionRef) -> int | None:
         """See `ConsumerPort`."""
         (found,) = self._consumer.position([TopicPartition(*place)])
@@ -297,14 +291,6 @@ class KafkaConsumer:
         except TopicGone:
             return None
         return None if found == _NO_TOPIC_ID else found
-
-    def _commit(self, offsets: Mapping[PartitionRef, CommitPoint]) -> str | None:
-        try:
-            done = self._consumer.commit(offsets=_commit_list(offsets), asynchronous=False)
-        except (KafkaException, RuntimeError) as error:
-            return str(error)
-        refused = [str(tp.error) for tp in done or [] if tp.error is not None]
-        return refused[0] if refused else None
 
     def _assign_again(self, at: TopicPartition) -> None:
         if self._options.is_incremental:
