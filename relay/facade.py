@@ -23,6 +23,8 @@ from relay.processes import (
     record_stop,
 )
 from relay.publishing import publish, publish_many
+from relay.queries import get_relay_status
+from relay.services import ensure_topics, pause_relay, resume_relay
 from relay.sweeps import last_finished_age_s, run_if_due
 from relay.topics import declare_topic, get_topic, list_topics
 
@@ -38,11 +40,13 @@ __all__ = [
     "close_other_incidents",
     "collect_lag",
     "declare_topic",
+    "ensure_topics",
     "forget_old_processes",
     "get_allowed_lag",
     "get_lag_history",
     "get_lag_overview",
     "get_lag_state",
+    "get_relay_status",
     "get_topic",
     "label_key",
     "last_finished_age_s",
@@ -52,6 +56,7 @@ __all__ = [
     "list_topics",
     "open_consumer",
     "open_incident",
+    "pause_relay",
     "process_name",
     "produce_foreign_record",
     "product_version",
@@ -60,6 +65,7 @@ __all__ = [
     "read_whole_topic",
     "record_heartbeat",
     "record_stop",
+    "resume_relay",
     "run_if_due",
     "set_allowed_lag",
 ]

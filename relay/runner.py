@@ -1,1 +1,430 @@
-"""The relay loop."""
+"""The relay loop: claim shards, read rounds, produce, settle what is acknowledged, hand shards over.
+
+One runner is one thread with one database connection and one Kafka producer. `manage.py relay` and the Celery task
+`relay.tick` run the same one.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+import psycopg
+import structlog
+from django.conf import settings
+
+from relay import reports
+from relay.domain.backoff import Backoff
+from relay.domain.circuit import Circuit, is_stalled
+from relay.domain.ownership import Peer, plan_share
+from relay.engine import Bounds, Engine, mark_stored, without_shards
+from relay.kafka.errors import ClusterUnreachableError
+from relay.kafka.ports import RecordProducer
+from relay.kafka.producer import KafkaProducer
+from relay.store import Changes, ShardsLostError, Store, connect
+
+log = structlog.get_logger(__name__)
+
+RECONNECT = Backoff(base_s=0.2, factor=2, attempts=1_000, most_s=settings.RELAY_RECONNECT_MAX_S)
+
+
+class LeaseLostError(Exception):
+    """The lease ran out, or somebody removed it: nothing may be produced, every shard is claimed afresh."""
+
+
+class ProducerBrokenError(Exception):
+    """The client cannot go on (fatal error): a new one starts at the stored places."""
+
+
+def lease_clock() -> float:
+    """Seconds that also pass while the machine sleeps, so that a lease is never overestimated."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def make_producer(name: str) -> RecordProducer:
+    """The real producer, by the settings."""
+    return KafkaProducer(
+        settings.KAFKA_BOOTSTRAP_SERVERS,
+        settings.KAFKA_CLIENT_CONFIG,
+        client_id=f"signalbox-{name}"[:80],
+        queue_rows=settings.RELAY_MAX_UNACKED_ROWS * 2,
+    )
+
+
+def bounds_from_settings() -> Bounds:
+    """The engine's bounds."""
+    return Bounds(
+        round_rows=settings.RELAY_ROUND_ROWS,
+        round_bytes=settings.RELAY_ROUND_BYTES,
+        late_rows=settings.RELAY_LATE_ROWS,
+        max_unacked_rows=settings.RELAY_MAX_UNACKED_ROWS,
+        max_unacked_bytes=settings.RELAY_MAX_UNACKED_BYTES,
+        least_quota=settings.RELAY_LEAST_QUOTA_ROWS,
+        retry_rows=settings.RELAY_RETRY_ROUND_ROWS,
+        backoff=Backoff(
+            base_s=settings.RELAY_RETRY_BASE_S,
+            factor=settings.RELAY_RETRY_FACTOR,
+            attempts=settings.RELAY_RETRY_ATTEMPTS,
+        ),
+        snapshot_lag_xids=settings.RELAY_SNAPSHOT_LAG_XIDS,
+        topic_facts_s=settings.RELAY_TOPIC_FACTS_S,
+        topic_recheck_s=settings.RELAY_TOPIC_RECHECK_S,
+    )
+
+
+@dataclass(slots=True)
+class Due:
+    """When each repeated thing is next due, in seconds of the lease clock."""
+
+    beat: float = 0.0
+    persist: float = 0.0
+    every: float = 0.0
+    share: float = 0.0
+    ask: float = 0.0
+    stat: float = 0.0
+    retry: float = 0.0
+
+
+@dataclass(slots=True)
+class Runner:
+    """One relay runner. `run()` returns when it was stopped or its time is over, with nothing of it in the air.
+
+    `budget_s`: from then on it hands over as soon as another runner is alive; `limit_s`: it ends anyway.
+    `on_step` is called between the steps (`claim`, `read`, `produce`, `report`, `settle`); tests crash there.
+    """
+
+    name: str
+    kind: str
+    budget_s: float | None = None
+    limit_s: float | None = None
+    on_step: Callable[[str], None] = lambda _step: None
+    id: UUID = field(default_factory=uuid4)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    state: str = "starting"
+    started: float = field(default_factory=lease_clock)
+    engine: Engine = field(init=False)
+    circuit: Circuit = field(default_factory=Circuit)
+    _store: Store | None = None
+    _lease_until: float = 0.0
+    _peers: list[Peer] = field(default_factory=list)
+    _paused_by: str | None = None
+    _due: Due = field(default_factory=Due)
+    _busy_until: float = 0.0
+    _sent_before: int = 0
+
+    def __post_init__(self) -> None:
+        self.engine = self._new_engine()
+
+    # -- Life ------------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Work until `stop()` or the end of the budget; reconnects by itself."""
+        log.info("relay.started", runner=self.name, kind=self.kind)
+        failures = 0
+        while not self._is_over():
+            try:
+                self._turn()
+                failures = 0
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                failures += 1
+                log.warning("relay.database_away", runner=self.name, error=type(error).__name__, tries=failures)
+                self._start_over()
+                self.state = "database away"
+                self.stopping.wait(RECONNECT.delay_s(failures))
+            except (LeaseLostError, ProducerBrokenError) as error:
+                log.warning("relay.starts_over", runner=self.name, reason=str(error))
+                self._start_over()
+                self.stopping.wait(RECONNECT.delay_s(1))
+        self._leave()
+        log.info("relay.ended", runner=self.name, sent=self.engine.sent_total)
+
+    def stop(self) -> None:
+        """Ask it to end: what is in the air is finished within `RELAY_STOP_WITHIN_S`, shards are released."""
+        self.stopping.set()
+
+    def age_s(self) -> float:
+        """Seconds since it was made."""
+        return lease_clock() - self.started
+
+    @property
+    def is_leaving(self) -> bool:
+        """Past its budget: it keeps its shards until somebody else can take them."""
+        return self.budget_s is not None and self.age_s() >= self.budget_s
+
+    def _is_over(self) -> bool:
+        if self.stopping.is_set():
+            return True
+        if self.limit_s is not None and self.age_s() >= self.limit_s:
+            return True
+        return self.is_leaving and self._has_successor() and not self.engine.shards
+
+    def _has_successor(self) -> bool:
+        return any(p.id != self.id and not p.leaving for p in self._peers)
+
+    def _turn(self) -> None:
+        store = self._connected()
+        now = lease_clock()
+        if now >= self._due.beat:
+            self._beat(store, now)
+        if now >= self._due.share:
+            self._share(store, now)
+        self.engine.producer.poll(0)
+        self._judge_cluster(now)
+        self._persist_if_due(store, now)
+        worked = 0
+        if self._may_publish():
+            worked = self._publish(store, now)
+        self._wait(worked)
+
+    def _has_lease(self) -> bool:
+        return lease_clock() < self._lease_until
+
+    def _may_publish(self) -> bool:
+        if self.circuit.is_open or self._paused_by is not None:
+            return False
+        if not self._has_lease():
+            raise LeaseLostError("the lease ran out before it could be extended")
+        return True
+
+    # -- Lease and shards --------------------------------------------------------------------------------------
+    def _connected(self) -> Store:
+        if self._store is None:
+            self._store = Store(connect(f"relay {self.name}"), self.id, settings.RELAY_LEASE_S)
+            asked = lease_clock()
+            self._store.register(self.name, self.kind)
+            self._extend_lease(asked)
+            self._due = Due()
+        return self._store
+
+    def _extend_lease(self, asked: float) -> None:
+        self._lease_until = asked + settings.RELAY_LEASE_S - settings.RELAY_LEASE_MARGIN_S
+
+    def _beat(self, store: Store, now: float) -> None:
+        if self.engine.shards and now >= self._lease_until + settings.RELAY_LEASE_MARGIN_S:
+            raise LeaseLostError("this process was paused past its lease")
+        circuit_s = None if self.circuit.open_since is None else now - self.circuit.open_since
+        db_now, self._peers, paused_by = store.beat(
+            state=self._describe(),
+            leaving=self.is_leaving,
+            sent_total=self.engine.sent_total,
+            unacked=self.engine.unacked,
+            circuit_s=circuit_s,
+        )
+        if db_now is None:
+            raise LeaseLostError("the runner's row is gone")
+        self.engine.clock_offset_ms = (db_now - time.time()) * 1000
+        self._extend_lease(now)
+        self._paused_by = paused_by
+        self._due.beat = now + settings.RELAY_HEARTBEAT_EVERY_MS / 1000
+        reports.tell(self.engine, self.circuit)
+
+    def _describe(self) -> str:
+        if self._paused_by is not None:
+            self.state = f"paused by {self._paused_by}"
+        elif self.circuit.is_open:
+            self.state = "circuit open"
+        elif self.is_leaving:
+            self.state = "handing over"
+        elif not self.engine.shards:
+            self.state = "waiting for shards"
+        else:
+            self.state = "publishing" if self.engine.unacked or self._is_busy() else "idle"
+        return self.state
+
+    def _share(self, store: Store, now: float) -> None:
+        """Take what is free up to the fair share; give up what is above it once nothing of it is in the air."""
+        engine = self.engine
+        keeps = [shard for shard, held in engine.shards.items() if not held.draining]
+        share = plan_share(self.id, self._peers, keeps, settings.RELAY_SHARDS)
+        for shard in share.give:
+            engine.shards[shard].draining = True
+        drained = engine.drained()
+        if drained:
+            store.release(drained)
+            engine.drop(drained)
+        if share.take:
+            self._claim(store, share.take)
+        waiting = bool(share.take or share.give or any(held.draining for held in engine.shards.values()))
+        self._due.share = now + (0.05 if waiting else settings.RELAY_HEARTBEAT_EVERY_MS / 1000)
+
+    def _claim(self, store: Store, limit: int) -> None:
+        claimed = store.claim(limit)
+        if not claimed:
+            return
+        shards = [c.shard for c in claimed]
+        self.engine.adopt(claimed, store.load_deferred(shards), store.load_holds(shards))
+        self.on_step("claim")
+        log.info("relay.claimed", runner=self.name, shards=len(shards))
+
+    # -- Publishing --------------------------------------------------------------------------------------------
+    def _publish(self, store: Store, now: float) -> int:
+        engine = self.engine
+        if now >= self._due.retry:
+            self._retry(store, now)
+        rows = self._read(store) if engine.may_read() else 0
+        if not self._ask_topics(now):
+            return 0
+        sent = engine.pump(self._has_lease)
+        if sent:
+            self.on_step("produce")
+            self._busy_until = now + settings.RELAY_BUSY_FOR_MS / 1000
+        return rows
+
+    def _read(self, store: Store) -> int:
+        readers = self.engine.plan_readers()
+        if not readers:
+            return 0
+        read = store.read_round(readers, settings.RELAY_LATE_ROWS)
+        rows = self.engine.take(readers, read)
+        if rows:
+            self.on_step("read")
+        return rows
+
+    def _retry(self, store: Store, now: float) -> None:
+        self._due.retry = now + 0.1
+        due = self.engine.due_deferrals(now)
+        if not due:
+            return
+        rows = store.fetch_rows([(d.shard, d.position) for d in due])
+        unknown = {d.topic for d in due} - set(self.engine.topics)
+        if unknown and not self._ask(unknown, now):
+            return
+        for row in rows:
+            self.engine.retry(row)
+
+    def _ask_topics(self, now: float) -> bool:
+        wanted = self.engine.topics_to_ask(now)
+        return self._ask(wanted, now) if wanted else True
+
+    def _ask(self, topics: set[str], now: float) -> bool:
+        try:
+            facts = self.engine.producer.describe(topics, settings.RELAY_BROKER_TIMEOUT_S)
+        except ClusterUnreachableError as error:
+            self._open_circuit(now, str(error))
+            return False
+        self.engine.learn(facts.values(), lease_clock())
+        return True
+
+    def _wait(self, worked: int) -> None:
+        if worked:
+            return
+        engine = self.engine
+        if engine.unacked:
+            engine.producer.poll(0.005)
+            return
+        idle = settings.RELAY_BUSY_WAIT_MS if self._is_busy() else settings.RELAY_IDLE_WAIT_MS
+        self.stopping.wait(idle / 1000)
+
+    def _is_busy(self) -> bool:
+        return lease_clock() < self._busy_until
+
+    # -- Cluster -----------------------------------------------------------------------------------------------
+    def _judge_cluster(self, now: float) -> None:
+        engine = self.engine
+        if engine.broken is not None:
+            raise ProducerBrokenError(f"{engine.broken.code}: {engine.broken.text}")
+        stalled = is_stalled(
+            engine.oldest_unacked_s(now),
+            stall_s=settings.RELAY_STALL_S,
+            brokers_down=engine.producer.brokers_down,
+            down_s=settings.RELAY_BROKERS_DOWN_STALL_S,
+        )
+        if stalled:
+            self._open_circuit(now, "no acknowledgement from Kafka")
+        elif self.circuit.is_open and engine.unacked:
+            self._close_circuit()
+        elif self.circuit.may_probe(now):
+            answered = engine.producer.is_reachable(1)
+            self.circuit = self.circuit.after_probe(lease_clock(), answered=answered)
+            if answered:
+                self._close_circuit()
+
+    def _open_circuit(self, now: float, reason: str) -> None:
+        if not self.circuit.is_open:
+            log.warning("relay.circuit_opened", runner=self.name, reason=reason)
+            self._due.beat = 0.0
+        self.circuit = self.circuit.opened(now, reason)
+
+    def _close_circuit(self) -> None:
+        self.circuit = Circuit()
+        self._due.beat = 0.0
+        log.info("relay.circuit_closed", runner=self.name)
+        reports.cluster_is_back()
+
+    # -- Settling ----------------------------------------------------------------------------------------------
+    def _persist_if_due(self, store: Store, now: float) -> None:
+        if self.engine.finish_rounds():
+            self.on_step("report")
+        if now < self._due.persist and self.engine.settled_rows < settings.RELAY_CHECKPOINT_EVERY_ROWS:
+            return
+        self._persist(store, now)
+
+    def _persist(self, store: Store, now: float) -> None:
+        if now >= self._due.every:
+            self._due.every = now + settings.RELAY_CHECKPOINT_ALL_EVERY_S
+            self.engine.touch_all()
+        changes = self.engine.collect()
+        if now >= self._due.stat:
+            self._due.stat = now + settings.RELAY_STAT_EVERY_S
+            changes = self._with_stat(changes)
+        if changes is None:
+            return
+        try:
+            store.settle(changes)
+        except ShardsLostError as error:
+            log.warning("relay.shards_lost", runner=self.name, shards=sorted(error.shards))
+            self.engine.drop(error.shards)
+            changes = without_shards(changes, error.shards)
+            store.settle(changes)
+        mark_stored(changes)
+        self._due.persist = now + settings.RELAY_CHECKPOINT_EVERY_MS / 1000
+        self.on_step("settle")
+
+    def _with_stat(self, changes: Changes | None) -> Changes | None:
+        stat = self.engine.take_latencies()
+        if stat is None:
+            return changes
+        changes = changes or Changes()
+        changes.stat = stat
+        return changes
+
+    # -- Ending ------------------------------------------------------------------------------------------------
+    def _new_engine(self) -> Engine:
+        return Engine(make_producer(self.name), bounds_from_settings(), lease_clock)
+
+    def _start_over(self) -> None:
+        """Drop everything in memory; the stored places are the truth."""
+        self.engine.producer.abandon()
+        sent = self.engine.sent_total
+        self.engine = self._new_engine()
+        self.engine.sent_total = sent
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        self.circuit = Circuit() if not self.circuit.is_open else self.circuit
+        reports.forget_connection()
+
+    def _leave(self) -> None:
+        """Finish what is in the air within the bound, store it, release the shards, remove the row."""
+        self.state = "stopping"
+        until = lease_clock() + settings.RELAY_STOP_WITHIN_S
+        engine = self.engine
+        while (engine.unacked or engine.queue) and lease_clock() < until and self.circuit.open_since is None:
+            if engine.pump(self._has_lease) == 0 and not engine.unacked:
+                break  # what waits here needs facts of its topic: the next holder reads it again
+            engine.producer.poll(0.05)
+        engine.producer.poll(0)
+        if self._store is None:
+            engine.producer.abandon()
+            return
+        try:
+            engine.finish_rounds()
+            self._persist(self._store, lease_clock())
+            engine.producer.abandon()
+            self._store.release(list(engine.shards))
+            self._store.unregister()
+        except psycopg.Error as error:
+            log.warning("relay.not_released", runner=self.name, error=type(error).__name__)
+        finally:
+            self._store.close()
+            reports.forget_connection()

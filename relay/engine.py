@@ -1,0 +1,658 @@
+"""What a runner holds in memory: its shards, the rounds in the air, deferred keys, held topics. No database.
+
+read round -> rows wait in `queue` -> produced -> reported -> the round is final once every row of it is acknowledged,
+deferred or held -> `collect()` gives the changes that the store writes in one transaction.
+
+A row is *final* when it is acknowledged, or when a deferral or hold that is written in the same transaction as its
+round's places takes care of it.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from relay.domain import envelope, histogram
+from relay.domain.backoff import Backoff
+from relay.domain.outcome import Failure, GiveUp, Retry, Scope, TopicFacts, check_record, decide_retry
+from relay.domain.places import Page, Place, advance, share_quota, takes_fresh
+from relay.errors import BadHeaders
+from relay.kafka.ports import Acked, RecordProducer, Report
+from relay.store import Changes, Claimed, Deferral, Hold, Reader, RoundRead, parse_headers
+
+KeyId = tuple[str, bytes | int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The engine's bounds; the settings of the same names say what they mean."""
+
+    round_rows: int
+    round_bytes: int
+    late_rows: int
+    max_unacked_rows: int
+    max_unacked_bytes: int
+    least_quota: int
+    retry_rows: int
+    backoff: Backoff
+    snapshot_lag_xids: int
+    topic_facts_s: float
+    topic_recheck_s: float
+
+
+@dataclass(slots=True)
+class Shard:
+    """A shard that this runner holds. `read` is where the reader is, `final` what may be stored."""
+
+    epoch: int
+    read: Place
+    final: Place
+    draining: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class OutRow:
+    """One outbox row on its way."""
+
+    position: int
+    shard: int
+    event_id: UUID
+    topic: str
+    key: bytes | None
+    partition: int | None
+    type: str
+    stored_headers: str | None
+    payload: bytes | None
+    content_type: str
+    published_ms: int
+    n: int = 0
+    round: "Round | None" = None
+    acked: bool = False
+    size: int = 0
+
+    @property
+    def key_id(self) -> KeyId:
+        """What keeps its order: the topic and key; a row without a key stands alone."""
+        return self.topic, self.position if self.key is None else self.key
+
+    def headers(self) -> list[envelope.Header]:
+        """The headers of the record.
+
+        Raises:
+            BadHeaders: what is stored is malformed (written by plain SQL).
+        """
+        return envelope.build_headers(
+            event_id=self.event_id,
+            event_type=self.type,
+            published_ms=self.published_ms,
+            content_type=self.content_type,
+            own=envelope.load_headers(parse_headers(self.stored_headers)),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Round:
+    """One read: where its readers stood before and after, and what is still in the air."""
+
+    seq: int
+    readers: Sequence[Reader]
+    after: dict[int, Place]
+    epochs: dict[int, int]
+    pending: int
+    rows: list[OutRow]
+    sent_at: float | None = None
+    defer: list[Deferral] = field(default_factory=list)
+    hold: list[Hold] = field(default_factory=list)
+    merged: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Range:
+    from_position: int
+    to_position: int
+    from_offset: int
+    to_offset: int
+    sent: int
+    first: float
+    last: float
+
+
+class Engine:
+    """See the module. Not thread-safe; `now` arguments and `clock` are seconds of one monotonic clock."""
+
+    def __init__(self, producer: RecordProducer, bounds: Bounds, clock: Callable[[], float]) -> None:
+        self.producer = producer
+        self._bounds = bounds
+        self._clock = clock
+        self.shards: dict[int, Shard] = {}
+        self.rounds: deque[Round] = deque()
+        self.queue: deque[OutRow] = deque()
+        self.keys: dict[KeyId, deque[Deferral]] = {}
+        self.holds: dict[tuple[int, str], Hold] = {}
+        self.topics: dict[str, tuple[TopicFacts, float]] = {}
+        self.unacked = 0
+        self.unacked_bytes = 0
+        self.sent_total = 0
+        self.broken: Failure | None = None
+        self.failed_rows: list[tuple[OutRow, Failure]] = []
+        self.failed_topics: dict[str, Failure] = {}
+        self.order_broken: list[Deferral] = []
+        self.clock_offset_ms = 0.0
+        self.buckets = [0] * histogram.SIZE
+        self.settled_rows = 0
+        self._seq = 0
+        self._stored_xmax = 0
+        self._hungry: frozenset[int] = frozenset()
+        self._row_bytes = 1_000.0
+        self._ranges: dict[tuple[str, int], _Range] = {}
+        self._touched: dict[int, int] = {}
+        self._changed: dict[tuple[int, int], Deferral | None] = {}
+        self._hold_changes: dict[tuple[int, str], Hold | None] = {}
+        self._retries: dict[tuple[int, int], float] = {}
+
+    # -- Shards ------------------------------------------------------------------------------------------------
+    def adopt(self, claimed: Iterable[Claimed], deferred: Iterable[Deferral], holds: Iterable[Hold]) -> None:
+        """Start with shards that were just claimed; what is deferred or held there comes with them."""
+        now = self._clock()
+        for claim in claimed:
+            self.shards[claim.shard] = Shard(epoch=claim.epoch, read=claim.place, final=claim.place)
+        for deferral in deferred:
+            deferral.due_mono = now + (deferral.due_s or 0.0)
+            self.keys.setdefault(_key_id(deferral), deque()).append(deferral)
+        for hold in holds:
+            self.holds[hold.shard, hold.topic] = hold
+
+    def drop(self, shards: Iterable[int]) -> None:
+        """Forget shards: lost, or given up after they were drained."""
+        gone = set(shards)
+        for shard in gone:
+            self.shards.pop(shard, None)
+            self._touched.pop(shard, None)
+        self.keys = {k: d for k, d in self.keys.items() if d[0].shard not in gone}
+        self.holds = {k: h for k, h in self.holds.items() if h.shard not in gone}
+        self._changed = {k: d for k, d in self._changed.items() if k[0] not in gone}
+        self._hold_changes = {k: h for k, h in self._hold_changes.items() if k[0] not in gone}
+
+    def drained(self) -> list[int]:
+        """Draining shards of which nothing is in the air and nothing waits to be stored."""
+        if not any(held.draining for held in self.shards.values()):
+            return []
+        busy = {row.shard for r in self.rounds for row in r.rows} | set(self._touched)
+        busy |= {shard for shard, _ in self._retries}
+        return [shard for shard, held in self.shards.items() if held.draining and shard not in busy]
+
+    # -- Reading -----------------------------------------------------------------------------------------------
+    def may_read(self) -> bool:
+        """Tell whether another round fits the bounds."""
+        bounds = self._bounds
+        waiting = self.unacked + len(self.queue)
+        return (
+            bool(self.shards)
+            and not self.queue
+            and waiting < bounds.max_unacked_rows
+            and self.unacked_bytes < bounds.max_unacked_bytes
+        )
+
+    def plan_readers(self) -> list[Reader]:
+        """Who reads in the next round, and how much."""
+        bounds = self._bounds
+        places = {s: held.read for s, held in sorted(self.shards.items()) if not held.draining}
+        room = bounds.max_unacked_rows - self.unacked
+        rows = max(1, min(bounds.round_rows, room, int(bounds.round_bytes / self._row_bytes)))
+        quota = share_quota(places, self._hungry, rows=rows, least=min(bounds.least_quota, rows))
+        resuming = [h for h in self.holds.values() if h.resuming and h.shard in places]
+        for hold in resuming:
+            if hold.caught_up:  # its place meets the shard's in this round
+                quota[hold.shard] = 0
+        readers = [Reader(n=n, shard=s, place=p, quota=quota[s]) for n, (s, p) in enumerate(places.items())]
+        held_rows = max(1, rows // max(1, len(resuming)))
+        readers += [
+            Reader(
+                n=len(places) + i,
+                shard=hold.shard,
+                place=hold.place,
+                quota=0 if hold.place.is_paging else held_rows,
+                topic=hold.topic,
+                cap=places[hold.shard].hw,
+            )
+            for i, hold in enumerate(resuming)
+        ]
+        return readers
+
+    def take(self, readers: Sequence[Reader], read: RoundRead) -> int:
+        """Take a round in: its rows wait in the queue, the readers move on. How many rows there are."""
+        late = Page(last=read.late[-1][1] if read.late else None, is_cut=len(read.late) >= self._bounds.late_rows)
+        fresh = [row for row in read.fresh if takes_fresh(readers[row[0]].place, late)]
+        counts: dict[int, int] = {}
+        lasts: dict[int, int] = {}
+        for n, position, *_ in fresh:
+            counts[n] = counts.get(n, 0) + 1
+            lasts[n] = position
+        after = {r.n: advance(r.place, late=late, last_fresh=lasts.get(r.n), snapshot=read.snapshot) for r in readers}
+        rows = [_row(columns) for columns in sorted([*read.late, *fresh], key=_position)]
+        self._seq += 1
+        made = Round(
+            seq=self._seq,
+            readers=readers,
+            after=after,
+            epochs={r.shard: self.shards[r.shard].epoch for r in readers},
+            pending=len(rows),
+            rows=rows,
+        )
+        self._hungry = frozenset(r.shard for r in readers if r.topic is None and r.quota and counts.get(r.n) == r.quota)
+        self._move_readers(made, counts, late)
+        self._admit(made)
+        return len(rows)
+
+    def _move_readers(self, made: Round, counts: dict[int, int], late: Page) -> None:
+        for reader in made.readers:
+            if reader.topic is None:
+                self.shards[reader.shard].read = made.after[reader.n]
+        for reader in made.readers:
+            if reader.topic is not None:
+                self._move_hold(made, reader, is_complete=not late.is_cut and counts.get(reader.n, 0) < reader.quota)
+
+    def _move_hold(self, made: Round, reader: Reader, *, is_complete: bool) -> None:
+        hold = self.holds[reader.shard, reader.topic or ""]
+        place = made.after[reader.n]
+        if is_complete and not reader.place.is_paging and reader.cap is not None:
+            place = Place(hw=max(place.hw, reader.cap), snapshot=place.snapshot)
+            made.after[reader.n] = place
+            hold.caught_up = True
+        hold.place = place
+        main = self.shards[reader.shard].read
+        if (main.hw, main.snapshot, main.is_paging) == (place.hw, place.snapshot, place.is_paging):
+            del self.holds[reader.shard, hold.topic]
+            made.merged.append((reader.shard, hold.topic))
+
+    def _admit(self, made: Round) -> None:
+        for row in made.rows:
+            row.round = made
+            row.size = len(row.payload or b"") + len(row.key or b"")
+        if made.rows:
+            average = sum(r.size for r in made.rows) / len(made.rows) + 200
+            self._row_bytes = max(self._row_bytes * 0.7 + average * 0.3, average)
+            self.queue.extend(made.rows)
+        if made.rows or made.merged or self.rounds:
+            self.rounds.append(made)
+        else:
+            self._finish(made)
+
+    # -- Topics ------------------------------------------------------------------------------------------------
+    def topics_to_ask(self, now: float) -> set[str]:
+        """Topics whose facts are missing or old."""
+        bounds = self._bounds
+        wanted = {row.topic for row in self.queue} | {h.topic for h in self.holds.values() if not h.resuming}
+        old = {
+            name
+            for name, (facts, at) in self.topics.items()
+            if now - at > (bounds.topic_recheck_s if facts.failure else bounds.topic_facts_s)
+        }
+        return {name for name in wanted if name not in self.topics} | (old & (wanted | self._deferred_topics()))
+
+    def learn(self, facts: Iterable[TopicFacts], now: float) -> None:
+        """Take in what the broker says; holds of a topic that is back begin to resume."""
+        for fact in facts:
+            self.topics[fact.name] = (fact, now)
+            if fact.failure is None:
+                for hold in self.holds.values():
+                    if hold.topic == fact.name and not hold.resuming:
+                        hold.resuming, hold.caught_up = True, False
+
+    def _deferred_topics(self) -> set[str]:
+        return {topic for topic, _ in self.keys}
+
+    # -- Producing ---------------------------------------------------------------------------------------------
+    def pump(self, may_go_on: Callable[[], bool]) -> int:
+        """Produce waiting rows while the bounds, the client's queue and `may_go_on` (the lease) allow it."""
+        sent = 0
+        while self.queue and self.unacked < self._bounds.max_unacked_rows and may_go_on():
+            if not self._send(self.queue[0]):
+                break
+            self.queue.popleft()
+            sent += 1
+        return sent
+
+    def _send(self, row: OutRow) -> bool:
+        made = row.round
+        if made is None or not self._is_ours(row.shard, made):
+            return self._set_aside(row)
+        reader = made.readers[row.n]
+        if reader.topic is None and (row.shard, row.topic) in self.holds:
+            return self._set_aside(row)
+        if self.keys and row.key_id in self.keys:
+            return self._defer(row, None)
+        if row.topic not in self.topics:
+            return False
+        facts = self.topics[row.topic][0]
+        headers, failure = _check(row, facts)
+        if failure is not None:
+            return self._refuse(row, failure)
+        return self._produce(row, facts, headers, lambda report: self._on_report(row, report))
+
+    def _produce(
+        self, row: OutRow, facts: TopicFacts, headers: list[envelope.Header], on_report: Callable[[Report], None]
+    ) -> bool:
+        self.unacked += 1  # before: a report may come from inside produce()
+        self.unacked_bytes += row.size
+        taken = self.producer.produce(
+            facts, key=row.key, value=row.payload, headers=headers, partition=row.partition, on_report=on_report
+        )
+        if not taken:
+            self._landed(row)
+        elif row.round is not None and row.round.sent_at is None:
+            row.round.sent_at = self._clock()
+        return taken
+
+    def _landed(self, row: OutRow) -> None:
+        self.unacked -= 1
+        self.unacked_bytes -= row.size
+
+    def _on_report(self, row: OutRow, report: Report) -> None:
+        self._landed(row)
+        if isinstance(report, Acked):
+            self._count(row, report)
+            row.acked = True
+            if self.keys and row.key_id in self.keys:
+                self._note_order(row)
+            self._settle_row(row)
+        else:
+            self._refuse(row, report)
+
+    def _refuse(self, row: OutRow, failure: Failure) -> bool:
+        if failure.scope is Scope.ROW:
+            return self._defer(row, failure)
+        if failure.scope is Scope.TOPIC:
+            return self._hold(row, failure)
+        self.broken = failure
+        return True
+
+    def _set_aside(self, row: OutRow) -> bool:
+        self._settle_row(row)
+        return True
+
+    def _settle_row(self, row: OutRow) -> None:
+        if row.round is not None:
+            row.round.pending -= 1
+
+    def _is_ours(self, shard: int, made: Round) -> bool:
+        held = self.shards.get(shard)
+        return held is not None and held.epoch == made.epochs[shard]
+
+    # -- Row failures ------------------------------------------------------------------------------------------
+    def _defer(self, row: OutRow, failure: Failure | None) -> bool:
+        made = row.round
+        if made is None or not self._is_ours(row.shard, made):
+            return self._set_aside(row)
+        deferral = Deferral(shard=row.shard, position=row.position, topic=row.topic, key=row.key, event_id=row.event_id)
+        if failure is not None:
+            self._after_failure(deferral, row, failure)
+            deferral.order_broken = self._is_overtaken(row)
+        _insert(self.keys.setdefault(row.key_id, deque()), deferral)
+        made.defer.append(deferral)
+        return self._set_aside(row)
+
+    def _after_failure(self, deferral: Deferral, row: OutRow, failure: Failure) -> None:
+        deferral.error = f"{failure.code}: {failure.text}"
+        match decide_retry(failure, deferral.attempts, self._bounds.backoff):
+            case Retry(attempts=attempts, delay_s=delay_s):
+                deferral.attempts, deferral.due_s = attempts, delay_s
+                deferral.due_mono = self._clock() + delay_s
+            case GiveUp(attempts=attempts):
+                deferral.attempts, deferral.due_s, deferral.failed = attempts, None, True
+                self.failed_rows.append((row, failure))
+
+    def _is_overtaken(self, row: OutRow) -> bool:
+        """A later row of the key is already acknowledged: the order is broken, and shown."""
+        later = (
+            other
+            for made in self.rounds
+            for other in made.rows
+            if other.acked and other.position > row.position and other.key_id == row.key_id
+        )
+        return next(later, None) is not None
+
+    def _note_order(self, row: OutRow) -> None:
+        head = self.keys[row.key_id][0]
+        if head.position < row.position and head.error and not head.order_broken:
+            head.order_broken = True
+            self.order_broken.append(head)
+            if head.stored:
+                self._change(head)
+
+    def due_deferrals(self, now: float) -> list[Deferral]:
+        """Heads of keys whose time has come; one row of a key at a time, at most `retry_rows`."""
+        due: list[Deferral] = []
+        for waiting in self.keys.values():
+            head = waiting[0]
+            if len(due) >= self._bounds.retry_rows:
+                break
+            if head.stored and not head.in_flight and not head.failed and head.due_mono <= now and self._is_open(head):
+                due.append(head)
+        return due
+
+    def _is_open(self, head: Deferral) -> bool:
+        held = self.shards.get(head.shard)
+        return held is not None and not held.draining and (head.shard, head.topic) not in self.holds
+
+    def retry(self, columns: Sequence[Any]) -> None:
+        """Produce a deferred row again; its key goes on when it is acknowledged."""
+        row = _row(columns)
+        row.size = len(row.payload or b"") + len(row.key or b"")
+        waiting = self.keys.get(row.key_id)
+        if not waiting or waiting[0].position != row.position or row.topic not in self.topics:
+            return
+        deferral = waiting[0]
+        facts = self.topics[row.topic][0]
+        headers, failure = _check(row, facts)
+        if failure is not None:
+            self._retry_failed(deferral, row, failure)
+            return
+        deferral.in_flight = True
+        self._retries[row.shard, row.position] = self._clock()
+        if not self._produce(row, facts, headers, lambda report: self._on_retry(deferral, row, report)):
+            deferral.in_flight = False
+            del self._retries[row.shard, row.position]
+
+    def _on_retry(self, deferral: Deferral, row: OutRow, report: Report) -> None:
+        self._landed(row)
+        self._retries.pop((row.shard, row.position), None)
+        deferral.in_flight = False
+        waiting = self.keys.get(row.key_id)
+        if not waiting or waiting[0] is not deferral:
+            return  # its shard went to another runner
+        if not isinstance(report, Acked):
+            self._retry_failed(deferral, row, report)
+            return
+        self._count(row, report)
+        waiting.popleft()
+        self._changed[deferral.shard, deferral.position] = None
+        self._touched[deferral.shard] = self.shards[deferral.shard].epoch
+        if waiting:
+            waiting[0].due_mono = self._clock()
+        else:
+            del self.keys[row.key_id]
+
+    def _retry_failed(self, deferral: Deferral, row: OutRow, failure: Failure) -> None:
+        if failure.scope is Scope.CLUSTER:
+            self.broken = failure
+            return
+        if failure.scope is Scope.TOPIC:  # not the row's fault: no attempt is spent
+            deferral.due_mono = self._clock() + self._bounds.topic_recheck_s
+            self.failed_topics[row.topic] = failure
+            return
+        self._after_failure(deferral, row, failure)
+        self._change(deferral)
+
+    def _change(self, deferral: Deferral) -> None:
+        self._changed[deferral.shard, deferral.position] = deferral
+        self._touched[deferral.shard] = self.shards[deferral.shard].epoch
+
+    # -- Topic failures ----------------------------------------------------------------------------------------
+    def _hold(self, row: OutRow, failure: Failure) -> bool:
+        made = row.round
+        if made is None or not self._is_ours(row.shard, made):
+            return self._set_aside(row)
+        before = made.readers[row.n].place
+        hold = self.holds.get((row.shard, row.topic))
+        if hold is None:
+            reason = f"{failure.code}: {failure.text}"
+            hold = Hold(shard=row.shard, topic=row.topic, place=before, final=before, reason=reason)
+            self.holds[row.shard, row.topic] = hold
+        elif before.order < hold.place.order:
+            hold.place = before
+            hold.final = min(hold.final, before, key=lambda place: place.order)
+        hold.resuming = hold.caught_up = False
+        made.hold.append(hold)
+        self.topics[row.topic] = (TopicFacts(name=row.topic, failure=failure), self._clock())
+        self.failed_topics[row.topic] = failure
+        return self._set_aside(row)
+
+    # -- Settling ----------------------------------------------------------------------------------------------
+    def _count(self, row: OutRow, acked: Acked) -> None:
+        now = time.time()
+        self.sent_total += 1
+        self.buckets[histogram.bucket_of(now * 1000 + self.clock_offset_ms - row.published_ms)] += 1
+        known = self._ranges.get((row.topic, acked.partition))
+        if known is None:
+            self._ranges[row.topic, acked.partition] = _Range(
+                row.position, row.position, acked.offset, acked.offset, 1, now, now
+            )
+            return
+        known.from_position = min(known.from_position, row.position)
+        known.to_position = max(known.to_position, row.position)
+        known.from_offset = min(known.from_offset, acked.offset)
+        known.to_offset = max(known.to_offset, acked.offset)
+        known.sent += 1
+        known.last = now
+
+    def finish_rounds(self) -> int:
+        """Let final rounds at the head go; their places may be stored. How many rows they had."""
+        rows = 0
+        while self.rounds and self.rounds[0].pending == 0:
+            made = self.rounds.popleft()
+            rows += len(made.rows)
+            self._finish(made)
+        self.settled_rows += rows
+        return rows
+
+    def _finish(self, made: Round) -> None:
+        ours = {r.shard for r in made.readers if self._is_ours(r.shard, made)}
+        touched = {row.shard for row in made.rows}
+        for reader in made.readers:
+            if reader.shard in ours:
+                self._finish_reader(made, reader, touched)
+        self._changed |= {(d.shard, d.position): d for d in made.defer if d.shard in ours}
+        self._hold_changes |= {(h.shard, h.topic): h for h in made.hold if h.shard in ours}
+        merged = {k: None for k in made.merged if k[0] in ours and k not in self.holds}
+        self._hold_changes |= merged
+        touched |= {shard for shard, _ in merged}
+        self._touched |= {shard: self.shards[shard].epoch for shard in touched & ours}
+
+    def _finish_reader(self, made: Round, reader: Reader, touched: set[int]) -> None:
+        if reader.topic is None:
+            self.shards[reader.shard].final = made.after[reader.n]
+            return
+        hold = self.holds.get((reader.shard, reader.topic))
+        if hold is not None and hold.final.order < made.after[reader.n].order:
+            hold.final = made.after[reader.n]
+            self._hold_changes[reader.shard, reader.topic] = hold
+            touched.add(reader.shard)
+
+    def touch_all(self) -> None:
+        """Let every shard's place be stored when some moved: an old snapshot makes the late probe walk far back."""
+        places = [held.final.snapshot.xmax for held in self.shards.values()]
+        if self._touched or (places and max(places) - self._stored_xmax > self._bounds.snapshot_lag_xids):
+            self._touched |= {shard: held.epoch for shard, held in self.shards.items()}
+            self._stored_xmax = max(places, default=0)
+
+    def collect(self) -> Changes | None:
+        """Take out what became final since the last call, to be written in one transaction; None = nothing did."""
+        if not self._touched and not self._ranges:
+            return None
+        changes = Changes(
+            moves=[(s, epoch, self.shards[s].final) for s, epoch in self._touched.items()],
+            ranges=[_range_row(topic, partition, r) for (topic, partition), r in self._ranges.items()],
+            defer=[d for d in self._changed.values() if d is not None],
+            undefer=[k for k, d in self._changed.items() if d is None],
+            hold=[h for h in self._hold_changes.values() if h is not None],
+            unhold=[k for k, h in self._hold_changes.items() if h is None],
+        )
+        self._touched, self._ranges, self._changed, self._hold_changes = {}, {}, {}, {}
+        self.settled_rows = 0
+        return changes
+
+    def take_latencies(self) -> tuple[int, list[int]] | None:
+        """Rows acknowledged since the last call and their latency buckets; None = none."""
+        sent = sum(self.buckets)
+        if not sent:
+            return None
+        taken, self.buckets = self.buckets, [0] * histogram.SIZE
+        return sent, taken
+
+    def oldest_unacked_s(self, now: float) -> float | None:
+        """Age of the oldest row that was produced and not reported; None = nothing is in the air."""
+        if not self.unacked:
+            return None
+        began = [r.sent_at for r in self.rounds if r.sent_at is not None and r.pending][:1]
+        began += list(self._retries.values())
+        return now - min(began) if began else 0.0
+
+
+def without_shards(changes: Changes, lost: frozenset[int]) -> Changes:
+    """The same changes without those of lost shards."""
+    return Changes(
+        moves=[m for m in changes.moves if m[0] not in lost],
+        ranges=changes.ranges,
+        defer=[d for d in changes.defer if d.shard not in lost],
+        undefer=[k for k in changes.undefer if k[0] not in lost],
+        hold=[h for h in changes.hold if h.shard not in lost],
+        unhold=[k for k in changes.unhold if k[0] not in lost],
+        stat=changes.stat,
+    )
+
+
+def mark_stored(changes: Changes) -> None:
+    """Note after the commit what is in the database now: a deferred row may be tried again from here on."""
+    for deferral in changes.defer:
+        deferral.stored = True
+
+
+def _check(row: OutRow, facts: TopicFacts) -> tuple[list[envelope.Header], Failure | None]:
+    try:
+        headers = row.headers()
+    except BadHeaders as error:
+        return [], Failure(scope=Scope.ROW, code="bad_headers", text=str(error), permanent=True)
+    size = envelope.count_wire_bytes(row.key, row.payload, headers)
+    return headers, check_record(facts, wire_bytes=size, partition=row.partition)
+
+
+def _insert(waiting: deque[Deferral], deferral: Deferral) -> None:
+    """Keep the rows of a key by position; an earlier row may be refused after a later one was set aside."""
+    if not waiting or waiting[-1].position < deferral.position:
+        waiting.append(deferral)
+        return
+    at = next(i for i, other in enumerate(waiting) if other.position >= deferral.position)
+    if waiting[at].position != deferral.position:
+        waiting.insert(at, deferral)
+
+
+def _row(columns: Sequence[Any]) -> OutRow:
+    row = OutRow(*columns[1:])
+    row.n = columns[0]
+    return row
+
+
+def _position(columns: Sequence[Any]) -> int:
+    position: int = columns[1]
+    return position
+
+
+def _key_id(deferral: Deferral) -> KeyId:
+    return deferral.topic, deferral.position if deferral.key is None else deferral.key
+
+
+def _range_row(topic: str, partition: int, r: _Range) -> tuple[str, int, int, int, int, int, int, float, float]:
+    return topic, partition, r.from_position, r.to_position, r.from_offset, r.to_offset, r.sent, r.first, r.last

@@ -1,0 +1,86 @@
+"""What a runner tells people: incidents and the page's hint. Never stops the loop; told again at the next beat."""
+
+import structlog
+from django.db import Error, connection
+
+from relay.domain.circuit import Circuit
+from relay.engine import Engine
+from relay.incidents import close_incident, open_incident
+from relay.signals import relay_changed
+from relay.types import IncidentKind
+
+log = structlog.get_logger(__name__)
+
+LINK = "/relay/"
+
+
+def tell(engine: Engine, circuit: Circuit) -> None:
+    """Open the incidents of what happened since the last beat, and hint that the relay moved."""
+    try:
+        _tell(engine, circuit)
+    except Error as error:
+        log.warning("relay.not_told", error=type(error).__name__)
+        connection.close()
+
+
+def _tell(engine: Engine, circuit: Circuit) -> None:
+    if circuit.is_open:
+        _cluster_is_down(circuit)
+    for topic, failure in list(engine.failed_topics.items()):
+        open_incident(
+            IncidentKind.RELAY_TOPIC_FAILED,
+            topic,
+            title=f"Topic {topic} is held: {failure.code}",
+            meaning=f"Kafka refuses the topic ({failure.text}). Its events wait in order; other topics go on.",
+            action="Create the topic (manage.py ensure_topics) or give the relay the right to write; it resumes alone.",
+            link=LINK,
+        )
+        del engine.failed_topics[topic]
+    while engine.failed_rows:
+        row, failure = engine.failed_rows[0]
+        open_incident(
+            IncidentKind.RELAY_ROW_FAILED,
+            row.topic,
+            title=f"An event of {row.topic} cannot be published",
+            meaning=f"Event {row.event_id}: {failure.code}: {failure.text}. Later events of its key wait behind it.",
+            action="Correct the cause (for example the topic's max.message.bytes), then retry it on the Relay page.",
+            link=LINK,
+        )
+        engine.failed_rows.pop(0)
+    while engine.order_broken:
+        broken = engine.order_broken[0]
+        open_incident(
+            IncidentKind.RELAY_ORDER_BROKEN,
+            broken.topic,
+            title=f"Order of a key was broken on {broken.topic}",
+            meaning=f"Kafka refused event {broken.event_id} after it had taken a later event of the same key.",
+            action="Look at the consumers of this key: they saw the later event first.",
+            link=LINK,
+        )
+        engine.order_broken.pop(0)
+    relay_changed.send_robust(sender=Engine)
+
+
+def _cluster_is_down(circuit: Circuit) -> None:
+    open_incident(
+        IncidentKind.RELAY_CLUSTER_DOWN,
+        "kafka",
+        title="Kafka is not reachable",
+        meaning=f"The relay stopped producing ({circuit.reason}). Events wait in the outbox; nothing is lost.",
+        action="Bring the brokers back; the relay resumes by itself, in order. No attempts are spent meanwhile.",
+        link=LINK,
+    )
+
+
+def cluster_is_back() -> None:
+    """Close the cluster's incident."""
+    try:
+        close_incident(IncidentKind.RELAY_CLUSTER_DOWN, "kafka")
+    except Error as error:
+        log.warning("relay.not_told", error=type(error).__name__)
+        connection.close()
+
+
+def forget_connection() -> None:
+    """Close this thread's connection of Django: it may be broken, or the thread ends."""
+    connection.close()

@@ -1,0 +1,467 @@
+"""The runner's statements: leases, rounds, and the one transaction that moves checkpoints.
+
+A runner has a connection of its own, outside Django's, in autocommit; it works behind a transaction pooler (no
+session state: what a statement needs is set with SET LOCAL).
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from django.db import connection as django_connection
+
+from relay.domain.ownership import Peer
+from relay.domain.places import Place, Snapshot
+
+CLAIM_LOCK = "SELECT pg_advisory_xact_lock(hashtext('relay.claim'))"
+
+_REGISTER = """
+INSERT INTO relay_runner (id, name, kind, pid, host, expires_at)
+VALUES (%(id)s, %(name)s, %(kind)s, %(pid)s, %(host)s, clock_timestamp() + make_interval(secs => %(lease_s)s))
+ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, seen_at = clock_timestamp()
+"""
+_BEAT = """
+UPDATE relay_runner SET seen_at = clock_timestamp(), state = %(state)s, leaving = %(leaving)s,
+    sent_total = %(sent_total)s, unacked = %(unacked)s,
+    expires_at = clock_timestamp() + make_interval(secs => %(lease_s)s),
+    circuit_open_since = CASE WHEN %(circuit_s)s::float IS NOT NULL
+        THEN coalesce(circuit_open_since, clock_timestamp() - make_interval(secs => %(circuit_s)s::float)) END
+WHERE id = %(id)s RETURNING extract(epoch FROM clock_timestamp())::float
+"""
+_PEERS = "SELECT id, leaving FROM relay_runner WHERE expires_at > clock_timestamp()"
+_FREE = """
+SELECT shard FROM relay_checkpoint c
+WHERE holder IS NULL OR NOT EXISTS (
+    SELECT 1 FROM relay_runner r WHERE r.id = c.holder AND r.expires_at > clock_timestamp())
+ORDER BY shard LIMIT %s
+"""
+_CLAIM = """
+UPDATE relay_checkpoint SET holder = %s, epoch = epoch + 1 WHERE shard = ANY(%s)
+RETURNING shard, epoch, hw, snapshot::text, late_floor, late_cursor, late_snapshot::text
+"""
+_DEFERRED = """
+SELECT shard, position, topic, key, event_id, attempts, failed, order_broken, error,
+       extract(epoch FROM due_at - clock_timestamp())::float
+FROM relay_deferred WHERE shard = ANY(%s) ORDER BY position
+"""
+_HOLDS = """
+SELECT shard, topic, hw, snapshot::text, late_cursor, late_snapshot::text, reason FROM relay_hold WHERE shard = ANY(%s)
+"""
+_RELEASE = "UPDATE relay_checkpoint SET holder = NULL WHERE shard = ANY(%s) AND holder = %s"
+_PAUSED = "SELECT paused_by FROM relay_control WHERE scope = 'all'"
+
+_COLUMNS = """o.position, o.shard, o.id, o.topic, o.key, o.partition, o.type,
+       CASE WHEN o.headers = '[]' THEN NULL ELSE o.headers::text END, o.payload, o.content_type,
+       floor(extract(epoch FROM o.created_at) * 1000)::bigint"""
+_READERS = """
+WITH p AS MATERIALIZED (
+    SELECT * FROM unnest(%(n)s::int[], %(shard)s::int[], %(hw)s::bigint[], %(snapshot)s::pg_snapshot[],
+        %(late_after)s::bigint[], %(late_snapshot)s::pg_snapshot[], %(quota)s::int[], %(topic)s::text[],
+        %(cap)s::bigint[])
+    AS p (n, shard, hw, snapshot, late_after, late_snapshot, quota, topic, cap))
+"""
+# Late rows: candidates from the index (xid, shard, position) alone, newest ids only, then the exact rule per reader.
+_LATE = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values in it
+    [
+        _READERS,
+        """, candidate AS MATERIALIZED (
+    SELECT xid, shard, position FROM relay_outbox
+    WHERE xid >= %(min_xmax)s::xid8 AND position > %(min_after)s AND position <= %(max_hw)s
+    UNION ALL
+    SELECT xid, shard, position FROM relay_outbox
+    WHERE xid = ANY(%(xips)s::xid8[]) AND xid < %(min_xmax)s::xid8 AND position > %(min_after)s
+      AND position <= %(max_hw)s
+), late AS MATERIALIZED (
+    SELECT p.n, c.shard, c.position FROM candidate c JOIN p ON p.shard = c.shard
+    WHERE c.position > p.late_after AND c.position <= p.hw AND NOT pg_visible_in_snapshot(c.xid, p.snapshot)
+      AND (p.late_snapshot IS NULL OR pg_visible_in_snapshot(c.xid, p.late_snapshot))
+      AND (p.topic IS NULL OR EXISTS (
+          SELECT 1 FROM relay_outbox o WHERE o.shard = c.shard AND o.position = c.position AND o.topic = p.topic))
+    ORDER BY c.position LIMIT %(late_rows)s
+)
+SELECT late.n, """,
+        _COLUMNS,
+        """
+FROM late JOIN relay_outbox o ON o.shard = late.shard AND o.position = late.position ORDER BY o.position
+""",
+    ]
+)
+_FRESH = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values in it
+    [
+        _READERS,
+        "SELECT p.n, ",
+        _COLUMNS,
+        """
+FROM p CROSS JOIN LATERAL (
+    SELECT * FROM relay_outbox r
+    WHERE r.shard = p.shard AND r.position > p.hw AND (p.cap IS NULL OR r.position <= p.cap)
+      AND (p.topic IS NULL OR r.topic = p.topic)
+    ORDER BY r.position LIMIT p.quota) o
+""",
+    ]
+)
+_ROWS = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values in it
+    [
+        "SELECT 0, ",
+        _COLUMNS,
+        """ FROM unnest(%s::int[], %s::bigint[]) AS w (shard, position)
+    JOIN relay_outbox o ON o.shard = w.shard AND o.position = w.position ORDER BY o.position""",
+    ]
+)
+
+_MOVE = """
+UPDATE relay_checkpoint c SET hw = v.hw, snapshot = v.snapshot, late_cursor = v.late_cursor,
+    late_snapshot = v.late_snapshot,
+    moved_at = CASE WHEN c.hw = v.hw THEN c.moved_at ELSE clock_timestamp() END
+FROM unnest(%s::int[], %s::bigint[], %s::bigint[], %s::pg_snapshot[], %s::bigint[], %s::pg_snapshot[])
+     AS v (shard, epoch, hw, snapshot, late_cursor, late_snapshot)
+WHERE c.shard = v.shard AND c.epoch = v.epoch AND c.holder = %s RETURNING c.shard
+"""
+_RANGES = """
+INSERT INTO relay_range (topic, partition, from_position, to_position, from_offset, to_offset, sent,
+    first_acked_at, last_acked_at)
+SELECT topic, partition, from_position, to_position, from_offset, to_offset, sent,
+       to_timestamp(first_acked), to_timestamp(last_acked)
+FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::float[],
+            %s::float[])
+     AS r (topic, partition, from_position, to_position, from_offset, to_offset, sent, first_acked, last_acked)
+"""
+_DEFER = """
+INSERT INTO relay_deferred AS d (shard, position, topic, key, event_id, attempts, due_at, failed, order_broken, error)
+SELECT shard, position, topic, key, event_id, attempts, clock_timestamp() + make_interval(secs => due_s), failed,
+       order_broken, error
+FROM unnest(%s::int[], %s::bigint[], %s::text[], %s::bytea[], %s::uuid[], %s::int[], %s::float[], %s::bool[],
+            %s::bool[], %s::text[])
+     AS v (shard, position, topic, key, event_id, attempts, due_s, failed, order_broken, error)
+ON CONFLICT (shard, position) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at,
+    failed = excluded.failed, order_broken = excluded.order_broken OR d.order_broken, error = excluded.error
+"""
+_UNDEFER = """
+DELETE FROM relay_deferred d USING unnest(%s::int[], %s::bigint[]) AS v (shard, position)
+WHERE d.shard = v.shard AND d.position = v.position
+"""
+_HOLD = """
+INSERT INTO relay_hold (shard, topic, hw, snapshot, late_cursor, late_snapshot, reason)
+SELECT * FROM unnest(%s::int[], %s::text[], %s::bigint[], %s::pg_snapshot[], %s::bigint[], %s::pg_snapshot[],
+                     %s::text[])
+ON CONFLICT (shard, topic) DO UPDATE SET hw = excluded.hw, snapshot = excluded.snapshot,
+    late_cursor = excluded.late_cursor, late_snapshot = excluded.late_snapshot, reason = excluded.reason
+"""
+_UNHOLD = """
+DELETE FROM relay_hold h USING unnest(%s::int[], %s::text[]) AS v (shard, topic)
+WHERE h.shard = v.shard AND h.topic = v.topic
+"""
+_STAT = "INSERT INTO relay_stat (runner, sent, buckets) VALUES (%s, %s, %s)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A shard that this runner holds now, and where to go on."""
+
+    shard: int
+    epoch: int
+    place: Place
+
+
+@dataclass(slots=True, kw_only=True)
+class Deferral:
+    """A row set aside; the head of its key (the lowest position) has the due time and the attempts."""
+
+    shard: int
+    position: int
+    topic: str
+    key: bytes | None
+    event_id: UUID
+    attempts: int = 0
+    due_s: float | None = None
+    failed: bool = False
+    order_broken: bool = False
+    error: str = ""
+    due_mono: float = 0.0
+    stored: bool = False
+    in_flight: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Hold:
+    """A topic that waits on one shard. `place` is where its reader is, `final` what may be stored."""
+
+    shard: int
+    topic: str
+    place: Place
+    final: Place
+    reason: str
+    resuming: bool = False
+    caught_up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Who reads in a round: a shard's own reader, or the reader of a held topic up to `cap`."""
+
+    n: int
+    shard: int
+    place: Place
+    quota: int
+    topic: str | None = None
+    cap: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRead:
+    """What one REPEATABLE READ read returned; rows are (reader number, columns...)."""
+
+    snapshot: Snapshot
+    late: Sequence[tuple[Any, ...]]
+    fresh: Sequence[tuple[Any, ...]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Changes:
+    """What one settling transaction writes. `moves` are (shard, epoch, place)."""
+
+    moves: list[tuple[int, int, Place]] = field(default_factory=list)
+    ranges: list[tuple[str, int, int, int, int, int, int, float, float]] = field(default_factory=list)
+    defer: list[Deferral] = field(default_factory=list)
+    undefer: list[tuple[int, int]] = field(default_factory=list)
+    hold: list[Hold] = field(default_factory=list)
+    unhold: list[tuple[int, str]] = field(default_factory=list)
+    stat: tuple[int, list[int]] | None = None
+
+
+class ShardsLostError(Exception):
+    """Another runner has these shards: nothing of the transaction was written."""
+
+    def __init__(self, shards: Iterable[int]) -> None:
+        self.shards = frozenset(shards)
+        super().__init__(f"shards {sorted(self.shards)} belong to another runner")
+
+
+def connect(application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open a connection of the runner's own to Django's default database, in autocommit."""
+    params = dict(django_connection.get_connection_params())
+    for own in ("cursor_factory", "context", "prepare_threshold"):
+        params.pop(own, None)
+    params["application_name"] = application_name[:60]
+    return psycopg.connect(**params, autocommit=True)
+
+
+class Store:
+    """The statements of one runner on its connection. Every method raises psycopg.Error when the database is away."""
+
+    def __init__(self, conn: psycopg.Connection[tuple[Any, ...]], runner: UUID, lease_s: float) -> None:
+        self._conn = conn
+        self._runner = runner
+        self._lease_s = lease_s
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._conn.close()
+
+    def register(self, name: str, kind: str) -> None:
+        """Write the runner's row: its lease begins."""
+        self._conn.execute(
+            _REGISTER,
+            {
+                "id": self._runner,
+                "name": name,
+                "kind": kind,
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "lease_s": self._lease_s,
+            },
+        )
+
+    def beat(
+        self, *, state: str, leaving: bool, sent_total: int, unacked: int, circuit_s: float | None
+    ) -> tuple[float | None, list[Peer], str | None]:
+        """Extend the lease; return (database time or None when the row is gone, live runners, who paused)."""
+        with self._conn.pipeline():
+            beat = self._conn.execute(
+                _BEAT,
+                {
+                    "id": self._runner,
+                    "lease_s": self._lease_s,
+                    "state": state,
+                    "leaving": leaving,
+                    "sent_total": sent_total,
+                    "unacked": unacked,
+                    "circuit_s": circuit_s,
+                },
+            )
+            peers = self._conn.execute(_PEERS)
+            paused = self._conn.execute(_PAUSED)
+        now = beat.fetchone()
+        by = paused.fetchone()
+        return (
+            now[0] if now else None,
+            [Peer(id=i, leaving=leaving) for i, leaving in peers.fetchall()],
+            by[0] if by else None,
+        )
+
+    def claim(self, limit: int) -> list[Claimed]:
+        """Take up to `limit` shards that nobody alive holds; the epoch of each goes up by one."""
+        with self._conn.transaction():
+            self._conn.execute(CLAIM_LOCK)
+            free = [shard for (shard,) in self._conn.execute(_FREE, [limit]).fetchall()]
+            rows = self._conn.execute(_CLAIM, [self._runner, free]).fetchall() if free else []
+        return [
+            Claimed(shard=shard, epoch=epoch, place=_place(hw, snapshot, floor, cursor, late_snapshot))
+            for shard, epoch, hw, snapshot, floor, cursor, late_snapshot in sorted(rows)
+        ]
+
+    def load_deferred(self, shards: Sequence[int]) -> list[Deferral]:
+        """Every deferred row of the shards, by position; `due_s` is from now."""
+        return [
+            Deferral(
+                shard=shard,
+                position=position,
+                topic=topic,
+                key=key,
+                event_id=event_id,
+                attempts=attempts,
+                failed=failed,
+                order_broken=broken,
+                error=error,
+                due_s=due_s,
+                stored=True,
+            )
+            for shard, position, topic, key, event_id, attempts, failed, broken, error, due_s in self._conn.execute(
+                _DEFERRED, [list(shards)]
+            ).fetchall()
+        ]
+
+    def load_holds(self, shards: Sequence[int]) -> list[Hold]:
+        """Every hold of the shards."""
+        return [
+            Hold(
+                shard=shard,
+                topic=topic,
+                place=(place := _place(hw, snapshot, 0, cursor, late_snapshot)),
+                final=place,
+                reason=reason,
+            )
+            for shard, topic, hw, snapshot, cursor, late_snapshot, reason in self._conn.execute(
+                _HOLDS, [list(shards)]
+            ).fetchall()
+        ]
+
+    def release(self, shards: Sequence[int]) -> None:
+        """Give shards up; those that another runner took meanwhile are left alone."""
+        self._conn.execute(_RELEASE, [list(shards), self._runner])
+
+    def unregister(self) -> None:
+        """Remove the runner's row: its lease ends now."""
+        self._conn.execute("DELETE FROM relay_runner WHERE id = %s", [self._runner])
+
+    def read_round(self, readers: Sequence[Reader], late_rows: int) -> RoundRead:
+        """Read late and fresh rows of all readers in one REPEATABLE READ transaction (one round trip)."""
+        params = _reader_params(readers, late_rows)
+        with self._conn.pipeline():
+            self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            # Young partitions have no statistics yet: the plans must not depend on them.
+            self._conn.execute("SET LOCAL enable_seqscan = off")
+            self._conn.execute("SET LOCAL enable_bitmapscan = off")
+            snapshot = self._conn.execute("SELECT pg_current_snapshot()::text")
+            late = self._binary(_LATE, params)
+            fresh = self._binary(_FRESH, params)
+            self._conn.execute("COMMIT")
+        at = snapshot.fetchone()
+        return RoundRead(snapshot=Snapshot.parse(at[0] if at else ""), late=late.fetchall(), fresh=fresh.fetchall())
+
+    def fetch_rows(self, wanted: Sequence[tuple[int, int]]) -> list[tuple[Any, ...]]:
+        """Read rows by (shard, position)."""
+        return self._binary(_ROWS, [[s for s, _ in wanted], [p for _, p in wanted]]).fetchall()
+
+    def settle(self, changes: Changes) -> None:
+        """Write everything that became final, in one transaction, fenced by holder and epoch.
+
+        Raises:
+            ShardsLostError: another runner took shards; nothing was written.
+        """
+        with self._conn.transaction():
+            self._move(changes.moves)
+            if changes.ranges:
+                self._conn.execute(_RANGES, _columns(changes.ranges))
+            if changes.undefer:
+                self._conn.execute(_UNDEFER, _columns(changes.undefer))
+            if changes.defer:
+                self._conn.execute(_DEFER, _columns([_deferral_row(d) for d in changes.defer]))
+            if changes.unhold:
+                self._conn.execute(_UNHOLD, _columns(changes.unhold))
+            if changes.hold:
+                self._conn.execute(_HOLD, _columns([_hold_row(h) for h in changes.hold]))
+            if changes.stat:
+                self._conn.execute(_STAT, [self._runner, *changes.stat])
+
+    def _move(self, moves: Sequence[tuple[int, int, Place]]) -> None:
+        if not moves:
+            return
+        rows = [
+            (shard, epoch, p.hw, str(p.snapshot), p.late_cursor, str(p.late_snapshot) if p.late_snapshot else None)
+            for shard, epoch, p in sorted(moves, key=lambda move: move[0])
+        ]
+        moved = {s for (s,) in self._conn.execute(_MOVE, [*_columns(rows), self._runner]).fetchall()}
+        if lost := {shard for shard, *_ in rows} - moved:
+            raise ShardsLostError(lost)
+
+    def _binary(self, query: str, params: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+        cursor = self._conn.cursor(binary=True)
+        cursor.execute(query.encode(), params)
+        return cursor
+
+
+def parse_headers(text: str | None) -> object:
+    """The stored headers of a row; None = there are none."""
+    return [] if text is None else json.loads(text)
+
+
+def _place(hw: int, snapshot: str, floor: int, cursor: int, late_snapshot: str | None) -> Place:
+    return Place(
+        hw=hw,
+        snapshot=Snapshot.parse(snapshot),
+        late_floor=floor,
+        late_cursor=cursor,
+        late_snapshot=Snapshot.parse(late_snapshot) if late_snapshot else None,
+    )
+
+
+def _reader_params(readers: Sequence[Reader], late_rows: int) -> dict[str, Any]:
+    places = [r.place for r in readers]
+    min_xmax = min(p.snapshot.xmax for p in places)
+    return {
+        "n": [r.n for r in readers],
+        "shard": [r.shard for r in readers],
+        "hw": [p.hw for p in places],
+        "snapshot": [str(p.snapshot) for p in places],
+        "late_after": [p.late_after for p in places],
+        "late_snapshot": [str(p.late_snapshot) if p.late_snapshot else None for p in places],
+        "quota": [r.quota for r in readers],
+        "topic": [r.topic for r in readers],
+        "cap": [r.cap for r in readers],
+        "min_xmax": str(min_xmax),
+        "xips": [str(x) for x in sorted({x for p in places for x in p.snapshot.xip if x < min_xmax})],
+        "min_after": min(p.late_after for p in places),
+        "max_hw": max(p.hw for p in places),
+        "late_rows": late_rows,
+    }
+
+
+def _columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _deferral_row(d: Deferral) -> tuple[Any, ...]:
+    return (
+        d.shard, d.position, d.topic, d.key, d.event_id, d.attempts, d.due_s, d.failed, d.order_broken, d.error[:500],
+    )  # fmt: skip
+
+
+def _hold_row(h: Hold) -> tuple[Any, ...]:
+    late = str(h.final.late_snapshot) if h.final.late_snapshot else None
+    return h.shard, h.topic, h.final.hw, str(h.final.snapshot), h.final.late_cursor, late, h.reason[:500]
