@@ -194,7 +194,6 @@ class Stack:
                 "SECRET_KEY": self.data.secret("SECRET_KEY"),
                 "SIGNALBOX_KEY_LABEL_SECRET": self.data.secret("SIGNALBOX_KEY_LABEL_SECRET"),
                 "SIGNALBOX_DEMO": self._env["SIGNALBOX_DEMO"],
-                "SIGNALBOX_URL": self.url,
                 **database,
                 "VALKEY_URL": valkey.url(self._ports["valkey"]),
                 "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{self._ports['kafka']}",
