@@ -42,12 +42,13 @@ class MarkedRunner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMap:
-    """All cells, all runners, and the map in words."""
+    """All cells, all runners, and the map in words; `live` runners have a lease."""
 
     cells: Sequence[ShardCell]
     runners: Sequence[MarkedRunner]
     words: str
     without_holder: int
+    live: int
 
 
 def shard_map(shards: Sequence[ShardView], runners: Sequence[RunnerView]) -> ShardMap:
@@ -69,6 +70,7 @@ def shard_map(shards: Sequence[ShardView], runners: Sequence[RunnerView]) -> Sha
         ],
         words=_words(cells, marks),
         without_holder=sum(cell.holder is None for cell in cells),
+        live=len(runners) - len(lapsed),
     )
 
 

@@ -1,6 +1,5 @@
 """Dead letters: the list with its filters, and one of them with what happened to it. Contents stay hidden."""
 
-from dataclasses import replace
 from uuid import UUID
 
 from django.conf import settings
@@ -20,15 +19,8 @@ from dlq.types import DeadLetterFilter, DeadLetterPage, DeadLetterState
 ANY_STATE = "any"
 STATES = [*(state.value for state in DeadLetterState), ANY_STATE]
 SPANS = ("1h", "3h", "24h", "3d", "7d")
-# The filters that the page names when one is set: the parameter and the field of the filter.
-TEXT_FILTERS = {
-    "group": "group",
-    "topic": "topic",
-    "type": "event_type",
-    "error": "error_class",
-    "fingerprint": "fingerprint",
-    "key": "key_label",
-}
+# The filters that the page names when one is set; the state has a heading of its own.
+CHIPS = ("group", "topic", "type", "error", "fingerprint", "key", "since")
 
 
 @require_GET
@@ -53,6 +45,7 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
         "since": request.GET.get("since", "").strip(),
         "chips": chips,
         "is_filtered": bool(chips),
+        "counts_shown": settings.DLQ_COUNT_ROWS,
         "groups": _names(status, 1),
         "topics": _names(status, 0),
     }
@@ -88,16 +81,22 @@ def _checked(found: DeadLetterPage | BadCursor | Fault) -> DeadLetterPage | Faul
 
 
 def _read_filter(query: QueryDict) -> DeadLetterFilter:
-    texts = {field: read_text(query, name) for name, field in TEXT_FILTERS.items()}
     state = read_choice(query, "state", STATES, DeadLetterState.PARKED.value)
-    wanted = DeadLetterFilter(state="" if state == ANY_STATE else state, since=read_since(query))
-    return replace(wanted, **texts)
+    return DeadLetterFilter(
+        group=read_text(query, "group"),
+        topic=read_text(query, "topic"),
+        event_type=read_text(query, "type"),
+        error_class=read_text(query, "error"),
+        fingerprint=read_text(query, "fingerprint"),
+        key_label=read_text(query, "key"),
+        state="" if state == ANY_STATE else state,
+        since=read_since(query),
+    )
 
 
 def _chips(query: QueryDict) -> list[tuple[str, str, str]]:
     """The filters that are set, as (parameter, text, address without it)."""
-    names = [*TEXT_FILTERS, "since"]
-    return [(name, text, _without(query, name)) for name in names if (text := query.get(name, "").strip())]
+    return [(name, text, _without(query, name)) for name in CHIPS if (text := query.get(name, "").strip())]
 
 
 def _without(query: QueryDict, name: str) -> str:
