@@ -4,6 +4,12 @@ from django.apps import AppConfig
 
 
 class ConsoleConfig(AppConfig):
-    """Name and label; wiring at start goes into `ready()`."""
+    """Name, label, and the wiring of signals to live hints."""
 
     name = "console"
+
+    def ready(self) -> None:
+        """Connect what the domain apps announce."""
+        from console.live.wiring import connect_signals
+
+        connect_signals()

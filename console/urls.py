@@ -3,10 +3,24 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 
-from console.views import auth, now
+from console.views import acts, audit, auth, dead_letters, health, lag, now, relay, runbooks, system
 
 urlpatterns: list[URLPattern] = [
     path("", now.now, name="now"),
+    path("incidents/<int:incident_id>/acknowledge/", acts.acknowledge, name="incident_acknowledge"),
+    path("relay/", relay.relay, name="relay"),
+    path("relay/pause/", acts.pause, name="relay_pause"),
+    path("relay/resume/", acts.resume, name="relay_resume"),
+    path("lag/", lag.lag, name="lag"),
+    path("lag/history/", lag.lag_history, name="lag_history"),
+    path("lag/allowed/", lag.lag_allowed, name="lag_allowed"),
+    path("dead-letters/", dead_letters.dead_letters, name="dead_letters"),
+    path("dead-letters/<uuid:dead_letter_id>/", dead_letters.dead_letter, name="dead_letter"),
+    path("system/", system.system, name="system"),
+    path("audit/", audit.audit, name="audit"),
+    path("runbooks/<slug:kind>/", runbooks.runbook, name="runbook"),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
     path("permissions/", auth.permissions, name="permissions"),
     path("sign-in/", auth.SignIn.as_view(), name="login"),
     path("sign-out/", LogoutView.as_view(), name="logout"),

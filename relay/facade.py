@@ -25,7 +25,7 @@ from relay.processes import (
 from relay.publishing import publish, publish_many
 from relay.queries import get_relay_status
 from relay.services import ensure_topics, pause_relay, resume_relay
-from relay.sweeps import last_finished_age_s, run_if_due
+from relay.sweeps import last_finished_age_s, list_sweeps, run_if_due
 from relay.topics import declare_topic, get_topic, list_topics
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "list_open_incidents",
     "list_processes",
     "list_recent_incidents",
+    "list_sweeps",
     "list_topics",
     "open_consumer",
     "open_incident",

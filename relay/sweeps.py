@@ -5,6 +5,8 @@ from collections.abc import Callable
 import structlog
 from django.db import connection, transaction
 
+from relay.types import SweepView
+
 log = structlog.get_logger(__name__)
 
 
@@ -40,6 +42,21 @@ def last_finished_age_s(name: str) -> float | None:
         )
         row = cursor.fetchone()
     return row[0] if row else None
+
+
+def list_sweeps() -> list[SweepView]:
+    """Every sweep that ever ran, by name; the names are a closed set in code, so the list is short."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name, runner, extract(epoch FROM clock_timestamp() - last_started_at)::float,"
+            " extract(epoch FROM clock_timestamp() - last_finished_at)::float, took_ms, error"
+            " FROM relay_sweep ORDER BY name LIMIT 200"
+        )
+        rows = cursor.fetchall()
+    return [
+        SweepView(name=n, runner=r, started_age_s=started, finished_age_s=ended, took_ms=took, error=e)
+        for n, r, started, ended, took, e in rows
+    ]
 
 
 def _claim(name: str, every_s: float, runner: str) -> bool:

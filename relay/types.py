@@ -167,6 +167,18 @@ class ProcessView:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepView:
+    """A repeated job: when it last started and ended, who ran it. Ages by the database clock; None = never."""
+
+    name: str
+    runner: str
+    started_age_s: float | None
+    finished_age_s: float | None
+    took_ms: int | None
+    error: str
+
+
 # -- Relay -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsentRow:

@@ -1,7 +1,7 @@
 """Tags and filters of every page.
 
-Tags: `aspect state`, `icon name`, `verdict v`, `badge v [word]`, `asof at`, `when at`, `qty value unit`,
-`sparkline points label [unit]`, `sparkline_table points label [unit]`, `permit action as p`,
+Tags: `aspect state`, `icon name`, `verdict v`, `badge v [word]`, `asof at`, `when at`, `since at now`, `page_url name`,
+`qty value unit`,`sparkline points label [unit]`, `sparkline_table points label [unit]`, `permit action as p`,
 `act_button label permit [kind]`, `live_socket`.
 Filters: `duration` (seconds or timedelta), `num`, `bytes`, `short_id`, `message_state`, `state` (of a verdict).
 """
@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from django import template
 from django.template.context import Context
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -86,6 +87,21 @@ def asof(at: datetime | None) -> SafeString:
 
 
 @register.simple_tag
+def since(at: datetime, now: datetime) -> str:
+    """How long ago `at` was, seen from `now`."""
+    return duration_words(now - at)
+
+
+@register.simple_tag
+def page_url(name: str) -> str:
+    """The address of a page by its URL name; Now for a page that this installation does not have."""
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return reverse("now")
+
+
+@register.simple_tag
 def qty(value: float | CappedCount | None, unit: str = "") -> SafeString:
     """A number and its unit, never parted by a line break; a capped count says "at least"."""
     if value is None:
@@ -95,9 +111,12 @@ def qty(value: float | CappedCount | None, unit: str = "") -> SafeString:
 
 
 @register.simple_tag
-def sparkline(points: Points, label: str, unit: str = "") -> SafeString:
-    """A small line of (time, value) points, with a title that says now, lowest and highest. Give it a table twin."""
-    values = [value for _, value in points]
+def sparkline(points: Points | Sequence[float | None], label: str, unit: str = "") -> SafeString:
+    """A small line of values, or (time, value) points, oldest first; its title says now, lowest and highest.
+
+    Give it a table twin.
+    """
+    values = [point[1] if isinstance(point, tuple) else point for point in points]
     known = [value for value in values if value is not None]
     drawn = charts.sparkline(values)
     if not known:
@@ -106,10 +125,10 @@ def sparkline(points: Points, label: str, unit: str = "") -> SafeString:
     words += f"highest {number_words(max(known))}"
     dot = format_html('<circle class="spark-now" cx="{}" cy="{}" r="2"/>', *drawn.end) if drawn.end else ""
     return format_html(
-        '<svg class="spark" viewBox="0 0 {0:.0f} {1:.0f}" role="img" aria-label="{2}"><title>{2}</title>'
-        '<path class="spark-base" d="M0 {3}H{0:.0f}"/><path class="spark-line" d="{4}"/>{5}</svg>',
-        drawn.width,
-        drawn.height,
+        '<svg class="spark" viewBox="0 0 {0} {1}" role="img" aria-label="{2}"><title>{2}</title>'
+        '<path class="spark-base" d="M0 {3}H{0}"/><path class="spark-line" d="{4}"/>{5}</svg>',
+        f"{drawn.width:.0f}",
+        f"{drawn.height:.0f}",
         words,
         drawn.height - 0.5,
         drawn.path,

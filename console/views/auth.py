@@ -1,20 +1,18 @@
 """Sign in, sign out, the look, and what the signed-in person may do."""
 
 from django.conf import settings
-from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.decorators import method_decorator
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
 from console import throttle
 from console.context import LOOK_COOKIE, parse_look
 from console.permissions import GRANTS, Denied, group_names, may
-from console.views.page import render_page
+from console.views.page import render_page, safe_next
 
 LOOK_COOKIE_AGE_S = 400 * 86_400
 
@@ -62,11 +60,8 @@ class SignIn(LoginView):
 def look(request: HttpRequest) -> HttpResponse:
     """Keep the theme and the density in a cookie, and go back to where the person was."""
     wanted = parse_look(request.POST.get("theme", ""), request.POST.get("density", ""))
-    response: HttpResponse
-    if "HX-Request" in request.headers:
-        response = HttpResponse(status=204)
-    else:
-        response = HttpResponseRedirect(_safe_next(request))
+    is_in_background = "HX-Request" in request.headers
+    response = HttpResponse(status=204) if is_in_background else HttpResponseRedirect(safe_next(request))
     response.set_cookie(
         LOOK_COOKIE,
         wanted.as_cookie(),
@@ -85,16 +80,3 @@ def permissions(request: HttpRequest) -> HttpResponse:
     names = group_names(request.user) if request.user.is_authenticated else []
     context = {"rows": rows, "groups": names, "allowed": sum(not isinstance(d, Denied) for _, d in rows)}
     return render_page(request, "registration/permissions.html", context)
-
-
-def say(request: HttpRequest, text: str) -> None:
-    """Tell the person on the next page that an act is done."""
-    messages.success(request, text)
-
-
-def _safe_next(request: HttpRequest) -> str:
-    wanted = request.POST.get("next", "")
-    is_ours = url_has_allowed_host_and_scheme(
-        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    )
-    return wanted if is_ours else "/"

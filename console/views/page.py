@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from console.permissions import Action, Denied, may
 
@@ -27,6 +28,14 @@ def permitted(action: Action) -> Callable[[V], V]:
         return cast("V", guarded)
 
     return wrap
+
+
+def safe_next(request: HttpRequest, default: str = "/") -> str:
+    """Where the form asks to go back to, when that is a page of this console."""
+    wanted = request.POST.get("next", "")
+    hosts = {request.get_host()}
+    is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=hosts, require_https=request.is_secure())
+    return wanted if is_ours else default
 
 
 def render_page(
