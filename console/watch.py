@@ -62,7 +62,7 @@ def watch_once() -> bool:
 
 def _watch() -> None:
     look = _Look(
-        relay=_guarded("relay", lambda: relay.get_relay_status()),  # noqa: PLW0108 - its absence is a failed source too
+        relay=_guarded("relay", relay.get_relay_status),
         lag=_guarded("lag", relay.get_lag_state),
         dlq=_guarded("dlq", dlq.get_dlq_status),
         topics=_guarded("topics", lambda: list(relay.list_topics())),

@@ -247,7 +247,7 @@ def _reading(name: str, described: Any, commits: Any) -> GroupReading:
 def _owner(member: Any) -> str:
     """The member's own name where it has one: instance id, then a client id that somebody chose."""
     chosen = member.client_id if member.client_id not in ("", "rdkafka", None) else ""
-    return str(member.group_instance_id or chosen or member.member_id)[: settings.LAG_OWNER_CHARS]
+    return str(member.group_instance_id or chosen or member.member_id).replace("\0", "")[: settings.LAG_OWNER_CHARS]
 
 
 def _absent(topics: Mapping[str, Any], place: Place) -> str:

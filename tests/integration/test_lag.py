@@ -239,6 +239,38 @@ def test_an_open_transaction_is_where_we_differ_from_kafka_on_purpose(make_topic
         until(lambda: (collect(), numbers(group))[1] == ask_kafka(group) == {(topic, 0): (4, 6, 2)})
 
 
+# -- Time lag ----------------------------------------------------------------------------------------------
+def test_time_lag_of_our_records_is_when_the_relay_had_them_acknowledged(make_topic, groups):
+    topic, group = make_topic(1), groups()
+    produce(topic, [10])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO relay_range (topic, partition, from_position, to_position, from_offset, to_offset, sent,"
+            " first_acked_at, last_acked_at) SELECT %s, 0, 1, 10, o, o + 4, 5, now - age, now - age"
+            " FROM clock_timestamp() now, (VALUES (0, interval '5 min'), (5, interval '2 min')) r (o, age)",
+            [topic],
+        )
+    client = Consumer({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS, "group.id": group})
+    client.commit(offsets=[TopicPartition(topic, 0, 6)], asynchronous=False)
+    client.close()
+    collect()
+    (partition,) = shown(group).partitions
+    assert partition.time_lag_s == pytest.approx(120, abs=5)
+    assert not partition.time_lag_estimated
+
+
+def test_time_lag_of_foreign_records_is_an_estimate(make_topic, groups):
+    topic, group = make_topic(1), groups()
+    with consumer(group, topic) as client:
+        commit(client, topic, [0])
+        collect_at(8)
+        produce(topic, [10])
+        collect()
+    (partition,) = shown(group).partitions
+    assert 0 < partition.time_lag_s <= 9
+    assert partition.time_lag_estimated
+
+
 # -- What cannot be read -----------------------------------------------------------------------------------
 def test_a_topic_deleted_under_a_group_hides_neither_its_other_topics_nor_other_groups(admin, make_topic, groups):
     kept, deleted, group, other = make_topic(1), make_topic(1), groups(), groups()
