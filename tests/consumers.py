@@ -35,8 +35,8 @@ def admin():
     return AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
 
 
-def make_topic(partitions=1):
-    name = f"dlq-{uuid4().hex[:12]}"
+def make_topic(partitions=1, name=None):
+    name = name or f"dlq-{uuid4().hex[:12]}"
     client = admin()
     client.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
     until(lambda: len(getattr(client.list_topics(timeout=5).topics.get(name), "partitions", ())) == partitions)
