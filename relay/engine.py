@@ -44,11 +44,12 @@ class Bounds:
 
 @dataclass(slots=True)
 class Shard:
-    """A shard that this runner holds. `read` is where the reader is, `final` what may be stored."""
+    """A shard that this runner holds. `read` is where the reader is, `final` what may be stored, `stored` what is."""
 
     epoch: int
     read: Place
     final: Place
+    stored: Place
     draining: bool = False
 
 
@@ -143,7 +144,6 @@ class Engine:
         self.buckets = [0] * histogram.SIZE
         self.settled_rows = 0
         self._seq = 0
-        self._stored_xmax = 0
         self._hungry: frozenset[int] = frozenset()
         self._row_bytes = 1_000.0
         self._ranges: dict[tuple[str, int], _Range] = {}
@@ -157,7 +157,7 @@ class Engine:
         """Start with shards that were just claimed; what is deferred or held there comes with them."""
         now = self._clock()
         for claim in claimed:
-            self.shards[claim.shard] = Shard(epoch=claim.epoch, read=claim.place, final=claim.place)
+            self.shards[claim.shard] = Shard(epoch=claim.epoch, read=claim.place, final=claim.place, stored=claim.place)
         for deferral in deferred:
             deferral.due_mono = now + (deferral.due_s or 0.0)
             self.keys.setdefault(_key_id(deferral), deque()).append(deferral)
@@ -562,11 +562,23 @@ class Engine:
             touched.add(reader.shard)
 
     def touch_all(self) -> None:
-        """Let every shard's place be stored when some moved: an old snapshot makes the late probe walk far back."""
-        places = [held.final.snapshot.xmax for held in self.shards.values()]
-        if self._touched or (places and max(places) - self._stored_xmax > self._bounds.snapshot_lag_xids):
-            self._touched |= {shard: held.epoch for shard, held in self.shards.items()}
-            self._stored_xmax = max(places, default=0)
+        """Let places be stored that moved without rows of their own; an old snapshot makes the late probe walk far.
+
+        While nothing is published and few transactions pass, nothing is written.
+        """
+        is_busy = bool(self._touched)
+        for shard, held in self.shards.items():
+            stored, final = held.stored, held.final
+            lag = final.snapshot.xmax - stored.snapshot.xmax
+            if (
+                final.hw != stored.hw
+                or final.late_snapshot != stored.late_snapshot
+                or lag > self._snapshot_lag(is_busy)
+            ):
+                self._touched[shard] = held.epoch
+
+    def _snapshot_lag(self, is_busy: bool) -> int:
+        return 0 if is_busy else self._bounds.snapshot_lag_xids
 
     def collect(self) -> Changes | None:
         """Take out what became final since the last call, to be written in one transaction; None = nothing did."""
@@ -580,6 +592,8 @@ class Engine:
             hold=[h for h in self._hold_changes.values() if h is not None],
             unhold=[k for k, h in self._hold_changes.items() if h is None],
         )
+        for shard in self._touched:
+            self.shards[shard].stored = self.shards[shard].final
         self._touched, self._ranges, self._changed, self._hold_changes = {}, {}, {}, {}
         self.settled_rows = 0
         return changes

@@ -108,6 +108,7 @@ class Runner:
     _store: Store | None = None
     _lease_until: float = 0.0
     _peers: list[Peer] = field(default_factory=list)
+    _former_ids: list[UUID] = field(default_factory=list)
     _paused_by: str | None = None
     _due: Due = field(default_factory=Due)
     _busy_until: float = 0.0
@@ -131,7 +132,7 @@ class Runner:
                 self._start_over()
                 self.state = "database away"
                 self.stopping.wait(RECONNECT.delay_s(failures))
-            except (LeaseLostError, ProducerBrokenError) as error:
+            except (LeaseLostError, ProducerBrokenError, ShardsLostError) as error:
                 log.warning("relay.starts_over", runner=self.name, reason=str(error))
                 self._start_over()
                 self.stopping.wait(RECONNECT.delay_s(1))
@@ -191,7 +192,8 @@ class Runner:
         if self._store is None:
             self._store = Store(connect(f"relay {self.name}"), self.id, settings.RELAY_LEASE_S)
             asked = lease_clock()
-            self._store.register(self.name, self.kind)
+            self._store.register(self.name, self.kind, replaces=self._former_ids)
+            self._former_ids.clear()
             self._extend_lease(asked)
             self._due = Due()
         return self._store
@@ -393,7 +395,9 @@ class Runner:
         return Engine(make_producer(self.name), bounds_from_settings(), lease_clock)
 
     def _start_over(self) -> None:
-        """Drop everything in memory; the stored places are the truth."""
+        """Drop everything in memory; the stored places are the truth. A new id: the old one's shards are free then."""
+        self._former_ids.append(self.id)
+        self.id = uuid4()
         self.engine.producer.abandon()
         sent = self.engine.sent_total
         self.engine = self._new_engine()

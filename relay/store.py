@@ -263,19 +263,19 @@ class Store:
         """Close the connection."""
         self._conn.close()
 
-    def register(self, name: str, kind: str) -> None:
-        """Write the runner's row: its lease begins."""
-        self._conn.execute(
-            _REGISTER,
-            {
-                "id": self._runner,
-                "name": name,
-                "kind": kind,
-                "pid": os.getpid(),
-                "host": socket.gethostname(),
-                "lease_s": self._lease_s,
-            },
-        )
+    def register(self, name: str, kind: str, *, replaces: Sequence[UUID] = ()) -> None:
+        """Write the runner's row: its lease begins, and those of its former ids end."""
+        row = {
+            "id": self._runner,
+            "name": name,
+            "kind": kind,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "lease_s": self._lease_s,
+        }
+        with self._conn.transaction():
+            self._conn.execute("DELETE FROM relay_runner WHERE id = ANY(%s)", [list(replaces)])
+            self._conn.execute(_REGISTER, row)
 
     def beat(
         self, *, state: str, leaving: bool, sent_total: int, unacked: int, circuit_s: float | None

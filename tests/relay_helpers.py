@@ -1,19 +1,25 @@
 """Run the real relay in tests: a runner in a thread, or until the outbox is drained; read topics back."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
-from relay.facade import declare_topic
+from relay.facade import declare_topic, publish
 from relay.kafka.topics import create_missing_topics
 from relay.runner import Runner
 from relay.types import TopicSpec
 
+ROOT = Path(__file__).resolve().parent.parent
 WITHIN_S = 30
 
 
@@ -125,3 +131,35 @@ def first_occurrences(messages):
             seen.add(event_id(message))
             by_key.setdefault(message.key(), []).append(event_id(message))
     return by_key
+
+
+@contextmanager
+def relay_child(step="never", nth=1):
+    """`tests.relay_child` on this test's database; it is killed at the end if it is still there."""
+    database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.relay_child", step, str(nth)],
+        env={**os.environ, "DATABASE_URL": database, "SIGNALBOX_PROCESS": "child"},
+        cwd=ROOT,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+
+
+def end_leases():
+    """Let every lease end now, as if its time were over."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE relay_runner SET expires_at = clock_timestamp()")
+
+
+def publish_keys(topic, *, keys, rows, start=0):
+    """Publish `rows` events over `keys` keys, one transaction each; expected ids by key."""
+    expected = {}
+    for n in range(start, start + rows):
+        with transaction.atomic():
+            event = publish(topic, key=f"k{n % keys}", type="t", payload={"n": n})
+        expected.setdefault(event.key, []).append(str(event.id))
+    return expected
