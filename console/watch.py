@@ -17,6 +17,7 @@ import redis
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
 
 from console.stations import crashes_rise, forget_old_samples, measure_stations, record_stations
 from console.watch_rules import (
@@ -115,12 +116,22 @@ def _bounds() -> WatchBounds:
 
 # -- Incidents ---------------------------------------------------------------------------------------------
 def _apply(decision: WatchDecision) -> None:
-    for wanted in decision.wanted:
-        _guarded(wanted.kind.value, partial(_open, wanted))
-    still = {(wanted.kind, wanted.cause[:200]) for wanted in decision.wanted}
-    for incident in relay.list_open_incidents():
-        if _is_ours(incident, decision) and (incident.kind, incident.cause) not in still:
-            relay.close_incident(incident.kind, incident.cause)
+    is_open = {(incident.kind, incident.cause): incident for incident in relay.list_open_incidents()}
+    wanted = {(wanted.kind, wanted.cause[:200]): wanted for wanted in decision.wanted}
+    for key, incident in wanted.items():
+        if not _is_fresh(is_open.get(key), incident):
+            _guarded(incident.kind.value, partial(_open, incident))
+    for key, open_incident in is_open.items():
+        if key not in wanted and _is_ours(open_incident, decision):
+            relay.close_incident(*key)
+
+
+def _is_fresh(open_incident: IncidentView | None, wanted: WantedIncident) -> bool:
+    """Whether an open incident was told so short ago that telling it again would only cost a write."""
+    if open_incident is None or open_incident.severity is not wanted.severity:
+        return False
+    age_s = (timezone.now() - open_incident.last_seen_at).total_seconds()
+    return 0 <= age_s < settings.INCIDENT_REFRESH_EVERY_S
 
 
 def _open(wanted: WantedIncident) -> None:

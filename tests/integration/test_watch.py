@@ -142,6 +142,22 @@ def test_a_source_that_fails_blinds_the_watch_to_nothing_else(monkeypatch):
     assert (IncidentKind.LAG_STOPPED, "claim-workers") in found
 
 
+def test_an_open_incident_is_told_again_only_after_a_while():
+    def seen():
+        return next(i for i in list_open_incidents() if i.kind is IncidentKind.LAG_STOPPED)
+
+    store_lag("claim-workers", "stopped")
+    look()
+    store_lag("claim-workers", "stopped", lag=400, reason="no member, 400 waiting")
+    look()
+    assert "312 waiting" in seen().title
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE relay_incident SET last_seen_at = last_seen_at - interval '6 s'")
+    look()
+    assert "400 waiting" in seen().title
+    assert seen().times == 2
+
+
 # -- Valkey ------------------------------------------------------------------------------------------------
 def test_valkey_that_answers_is_no_incident():
     until(lambda: watch.valkey_answers() is True)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+from django.urls import resolve
 
 from console.watch_rules import WatchBounds, WatchFacts, decide_incidents
 from relay.types import (
@@ -207,3 +208,12 @@ def test_a_lag_incident_says_what_it_means_and_what_to_do():
     assert wanted.meaning.startswith("2 partitions are so, with 321 waiting in all. The group has no member.")
     assert wanted.link == "/lag/?group=claim-workers"
     assert wanted.action
+
+
+@pytest.mark.parametrize("case", [case for case, (_, expected) in CASES.items() if expected])
+def test_every_incident_links_a_page_that_exists_and_says_what_to_do(case):
+    for wanted in decide_incidents(replace(HEALTHY, **CASES[case][0]), BOUNDS).wanted:
+        assert resolve(wanted.link.partition("?")[0])
+        assert wanted.meaning
+        assert wanted.action
+        assert max(len(wanted.title) / 300, len(wanted.meaning) / 600, len(wanted.action) / 600) <= 1
