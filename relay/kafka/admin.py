@@ -207,7 +207,8 @@ class _Reader:
         if isinstance(future, str):
             return future
         try:
-            return future.result(timeout=self._timeout() + FUTURE_GRACE_S)
+            left_s = self._deadline + FUTURE_GRACE_S - time.monotonic()
+            return future.result(timeout=max(0.0, min(self._timeout() + FUTURE_GRACE_S, left_s)))
         except FutureTimeoutError:
             return f"no answer within {settings.LAG_REQUEST_TIMEOUT_S} s"
         except (KafkaException, ValueError) as error:

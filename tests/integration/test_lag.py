@@ -1,5 +1,6 @@
 """The collector against the real broker: its numbers are those that Kafka's own tool prints."""
 
+import socket
 import subprocess
 import time
 from contextlib import contextmanager
@@ -312,6 +313,18 @@ def test_a_broker_that_is_away_gives_an_error_and_an_age_and_no_old_numbers(sett
     assert "could not be read" in str(view.verdict)
     assert numbers(group) == {(topic, 0): (None, None, None)}
     assert view.partitions[0].drain_words == "unknown"
+
+
+def test_a_broker_that_takes_connections_and_never_answers_holds_a_pass_for_its_timeouts_only(settings):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings.KAFKA_BOOTSTRAP_SERVERS = f"127.0.0.1:{server.getsockname()[1]}"
+        settings.LAG_REQUEST_TIMEOUT_S = 0.5
+        started = time.monotonic()
+        reading = read_cluster()
+        assert time.monotonic() - started < 10
+    assert reading.errors
+    assert not reading.complete
+    assert not reading.groups
 
 
 def test_numbers_that_no_pass_renewed_are_not_shown_as_new(make_topic, groups):
