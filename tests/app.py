@@ -39,6 +39,7 @@ class App:
         self.prefix = f"t{uuid.uuid4().hex[:8]}-"
         self.database = f"app_{self.prefix[:-1]}"
         self.running: dict[str, subprocess.Popen] = {}
+        self.wanted: dict[str, tuple[str, ...]] = {}
         self.port = choose_ports(folder / "ports.json", prefer=False)["web"]
         self._admin_url = os.environ["DATABASE_URL"]
         url = urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{self.database}"))
@@ -106,7 +107,14 @@ class App:
     # -- processes ---------------------------------------------------------------------------------------
     def start(self, name, *args):
         """Start `manage.py ARGS` under a name."""
+        self.wanted[name] = args
         self._spawn(name, manage(*args))
+
+    def start_what_is_missing(self):
+        """Start again each management command that was stopped or killed."""
+        for name, args in self.wanted.items():
+            if name not in self.running:
+                self.start(name, *args)
 
     def start_web(self):
         self.manage("collectstatic", "--noinput", "--verbosity", "0")
@@ -125,10 +133,10 @@ class App:
         wait_until(answers, within_s=30, what="the page answers")
 
     def stop(self, name):
-        """SIGTERM, and the process must end by itself."""
+        """SIGTERM; the process must end by itself within `STOP_WITHIN_S`. Returns its exit status."""
         process = self.running.pop(name)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=STOP_WITHIN_S) is not None
+        return process.wait(timeout=STOP_WITHIN_S)
 
     def kill(self, name):
         process = self.running.pop(name)

@@ -17,16 +17,20 @@ POISON_SHARE = 0.004
 
 
 class Publishers:
-    """Publish `total` committed events over `keys` keys from `WRITERS` threads; some more are rolled back."""
+    """Publish `total` committed events over `keys` keys from `WRITERS` threads; some more are rolled back.
+
+    They stop at the gate that `allow()` sets, so that what is done to the relays happens while events flow.
+    """
 
     def __init__(self, *, total: int, keys: int, seed: int) -> None:
         self.rolled_back: list[UUID] = []
         self.committed = 0
         self._total = total
         self._claimed = 0
+        self._allowed = 0
         self._names = [f"key-{index:04d}" for index in range(keys)]
         self._seed = seed
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="publisher")
         self._futures: list[Future[None]] = []
 
@@ -34,6 +38,23 @@ class Publishers:
         """Create the keys and start the threads."""
         SmokeKey.objects.bulk_create([SmokeKey(name=name) for name in self._names])
         self._futures = [self._pool.submit(self._publish_share, index) for index in range(WRITERS)]
+
+    def allow(self, share: float) -> None:
+        """Let them go on until `share` of the events is claimed."""
+        with self._lock:
+            self._allowed = round(self._total * share)
+            self._lock.notify_all()
+
+    def stop(self) -> None:
+        """Let the threads end after the transaction that each is in."""
+        with self._lock:
+            self._claimed = self._total
+            self._lock.notify_all()
+
+    def has_published(self, share: float) -> bool:
+        """Whether `share` of the events is committed; raises what a thread raised."""
+        self.is_done()
+        return self.committed >= round(self._total * share)
 
     def is_done(self) -> bool:
         """Whether every thread has ended; raises what one of them raised."""
@@ -53,6 +74,7 @@ class Publishers:
 
     def _claim_one(self) -> bool:
         with self._lock:
+            self._lock.wait_for(lambda: self._claimed < self._allowed or self._claimed >= self._total)
             self._claimed += 1
             return self._claimed <= self._total
 

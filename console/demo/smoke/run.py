@@ -3,8 +3,9 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from uuid import UUID
 
 import structlog
@@ -18,17 +19,20 @@ from console.demo.smoke.stack import CONSUMERS, RELAYS
 from console.stack.supervisor import SupervisorClient
 from dlq.facade import get_dlq_status, list_dead_letters
 from dlq.types import DeadLetterFilter
-from relay.facade import read_whole_topic
+from relay.facade import get_relay_status, read_whole_topic
 
 log = structlog.get_logger(__name__)
 
 EVENTS = 5_000
 KEYS = 200
-# At these shares of the run a relay (of what is published) or a consumer (of what is applied) is killed.
-RELAY_KILLS_AT = (0.15, 0.35, 0.55, 0.75)
+# A relay is killed KILL_SHARE past each of these shares of what is published, a consumer at these of what is applied.
+RELAY_KILLS_AT = (0.2, 0.5)
 CONSUMER_KILLS_AT = (0.1, 0.4)
+GATE_SHARE = 0.1
+KILL_SHARE = 0.05
+GATE_WITHIN_S = 120
 LOOK_EVERY_S = 0.05
-SETTLE_WITHIN_S = 100
+SETTLE_WITHIN_S = 240
 DEAD_LETTER_PAGE = 500
 
 
@@ -66,58 +70,102 @@ class Report:
         }
 
 
-class Killer:
-    """Kill -9 a program when a share of the work is done; supervisor starts it again."""
+class SmokeError(Exception):
+    """The run could not be made as planned; the text says what did not happen."""
 
-    def __init__(self, supervisor: SupervisorClient, names: tuple[str, ...], shares: tuple[float, ...]) -> None:
-        self.kills = 0
+
+class Chaos:
+    """Kill -9 relays and consumers while they work; supervisor starts them again."""
+
+    def __init__(self, supervisor: SupervisorClient, publishers: Publishers) -> None:
+        self.relay_kills = 0
+        self.consumer_kills = 0
         self._supervisor = supervisor
-        self._names = names
-        self._shares = shares
+        self._publishers = publishers
 
-    def look(self, done_share: float) -> None:
-        """Kill the next one when it is its turn and it runs; the names take turns."""
-        if self.kills == len(self._shares) or done_share < self._shares[self.kills]:
-            return
-        name = self._names[self.kills % len(self._names)]
-        for state in self._supervisor.list_states():
-            if state.name == name and state.state == "RUNNING" and state.pid:
-                os.kill(state.pid, signal.SIGKILL)
-                self.kills += 1
-                log.info("smoke.killed", program=name, at_share=round(done_share, 2))
+    def run(self) -> None:
+        """Drive the publishers from gate to gate; at each gate the relay whose turn it is must hold shards first.
+
+        Raises:
+            SmokeError: a relay took no shards, or the publishers stood still, for `GATE_WITHIN_S`.
+        """
+        for share, name in zip(RELAY_KILLS_AT, cycle(RELAYS), strict=False):
+            self._pass_gate(share, name)
+        self._publishers.allow(1)
+        self._wait(self._publishers.is_done, "every event is published")
+
+    def kill_consumers(self, applied_share: float) -> None:
+        """Kill the consumer whose turn it is when enough is applied."""
+        if self.consumer_kills < len(CONSUMER_KILLS_AT) and applied_share >= CONSUMER_KILLS_AT[self.consumer_kills]:
+            self.consumer_kills += self._kill(CONSUMERS[self.consumer_kills % len(CONSUMERS)])
+
+    def _pass_gate(self, share: float, name: str) -> None:
+        self._publishers.allow(share)
+        self._wait(lambda: self._publishers.has_published(share), f"{share:.0%} of the events are published")
+        self._wait(lambda: self._holds_shards(name), f"{name} holds shards")
+        self._publishers.allow(share + GATE_SHARE)
+        self._wait(lambda: self._publishers.has_published(share + KILL_SHARE), "events flow")
+        self.relay_kills += self._kill(name)
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + GATE_WITHIN_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise SmokeError(f"not within {GATE_WITHIN_S} s: {what}")
+            self.kill_consumers(Effect.objects.count() / EVENTS)
+            time.sleep(LOOK_EVERY_S)
+
+    def _holds_shards(self, name: str) -> bool:
+        pid = self._pid(name)
+        return any(runner.pid == pid and runner.shards for runner in get_relay_status().runners)
+
+    def _kill(self, name: str) -> bool:
+        pid = self._pid(name)
+        if pid is None:
+            return False
+        os.kill(pid, signal.SIGKILL)
+        log.info("smoke.killed", program=name, published=self._publishers.committed)
+        return True
+
+    def _pid(self, name: str) -> int | None:
+        """The running program's process, None while it is down."""
+        states = {state.name: state for state in self._supervisor.list_states()}
+        return states[name].pid if states[name].state == "RUNNING" else None
 
 
 def run_smoke(supervisor: SupervisorClient, *, seed: int) -> Report:
     """Publish `EVENTS` events over `KEYS` keys while relays and consumers are killed; then count.
 
     Returns when every event is applied or parked, or after `SETTLE_WITHIN_S` more seconds.
+
+    Raises:
+        SmokeError: it could not be made as planned.
     """
     publishers = Publishers(total=EVENTS, keys=KEYS, seed=seed)
-    relays = Killer(supervisor, RELAYS, RELAY_KILLS_AT)
-    consumers = Killer(supervisor, CONSUMERS, CONSUMER_KILLS_AT)
+    chaos = Chaos(supervisor, publishers)
     publishers.start()
-    while not publishers.is_done():
-        relays.look(publishers.committed / EVENTS)
-        consumers.look(Effect.objects.count() / EVENTS)
-        time.sleep(LOOK_EVERY_S)
+    try:
+        chaos.run()
+    finally:
+        publishers.stop()
     log.info("smoke.published", events=publishers.committed, rolled_back=len(publishers.rolled_back))
-    settled = _wait_until_settled(consumers)
+    settled = _wait_until_settled(chaos)
     return Report(
         count=_count(publishers.rolled_back),
         rolled_back=len(publishers.rolled_back),
-        relay_kills=relays.kills,
-        consumer_kills=consumers.kills,
+        relay_kills=chaos.relay_kills,
+        consumer_kills=chaos.consumer_kills,
         settled=settled,
     )
 
 
-def _wait_until_settled(consumers: Killer) -> bool:
+def _wait_until_settled(chaos: Chaos) -> bool:
     deadline = time.monotonic() + SETTLE_WITHIN_S
     while time.monotonic() < deadline:
         applied = Effect.objects.aggregate(n=CountOf("event_id", distinct=True))["n"]
         if applied + get_dlq_status().open >= EVENTS:
             return True
-        consumers.look(applied / EVENTS)
+        chaos.kill_consumers(applied / EVENTS)
         time.sleep(LOOK_EVERY_S * 4)
     return False
 

@@ -24,7 +24,7 @@ from console.stack.programs import BASE_DIR, manage
 from console.stack.progress import Progress
 from console.stack.stack import OUTSIDE, Options
 
-RUN_WITHIN_S = 175
+RUN_WITHIN_S = 420  # well above what it takes: a slow machine should get its answer, too
 SESSION_TIMEOUT_MS = "6000"  # a killed consumer's partitions go to the other one after this
 
 

@@ -25,9 +25,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's signature
         if not settings.DEMO_SMOKE:
             raise CommandError("`manage.py smoke_run` is the inside of `manage.py smoke`: call that one.")
-        from console.demo.smoke.run import run_smoke
+        from console.demo.smoke.run import SmokeError, run_smoke
 
-        report = run_smoke(SupervisorClient(DataDir(settings.SIGNALBOX_DATA_DIR).socket), seed=options["seed"])
+        supervisor = SupervisorClient(DataDir(settings.SIGNALBOX_DATA_DIR).socket)
+        try:
+            report = run_smoke(supervisor, seed=options["seed"])
+        except SmokeError as error:
+            raise CommandError(f"The run stopped: {error}.") from error
         self.stdout.write(json.dumps(report.line(time.time() - options["began"])))
         if faults := report.faults():
             self.stderr.write("\n".join(faults))
