@@ -31,6 +31,7 @@ from console.stack.supervisor import (
     write_app,
     write_services,
 )
+from console.stack.watch import Watch
 
 READY_WITHIN_S = 120
 PAGE_WITHIN_S = 60
@@ -121,15 +122,15 @@ class Stack:
         Raises:
             StackError: supervisor itself ended.
         """
-        before = {state.name: state for state in self._states()}
+        watch = Watch()
         given_up: dict[str, float] = {}
         while True:
-            time.sleep(WATCH_EVERY_S)
-            now = {state.name: state for state in self._states()}
-            for name, state in now.items():
-                self._report(before.get(name), state)
+            states = self._states()
+            for name, words in watch.compare(states).items():
+                self._progress.event(f"{name} {words}. Its log: {self.data.logs / name}.log")
+            for state in states:
                 self._start_again(state, given_up)
-            before = now
+            time.sleep(WATCH_EVERY_S)
 
     def stop(self, hurry: Callable[[], bool]) -> None:
         """Stop everything, programs before services; `hurry()` turning true kills what has not ended yet."""
@@ -262,14 +263,6 @@ class Stack:
             raise StackError(
                 f"supervisord ended, so nothing restarts what dies. {self._tail('supervisord')}"
             ) from error
-
-    def _report(self, before: ProgramState | None, now: ProgramState) -> None:
-        if before is None or (before.pid, before.state) == (now.pid, now.state):
-            return
-        if now.state == "RUNNING" and before.pid != now.pid:
-            self._progress.event(f"{now.name} died and was started again; its process is now {now.pid}")
-        elif now.state in {"BACKOFF", "FATAL"} and before.state != now.state:
-            self._progress.event(f"{now.name} does not stay up. {self._tail(now.name, lines=1)}")
 
     def _start_again(self, state: ProgramState, given_up: dict[str, float]) -> None:
         """Supervisor gives up after a few quick deaths; the stack does not."""

@@ -20,12 +20,12 @@ from console.stack.leftovers import find_processes
 from console.stack.page import is_page_ready
 from console.stack.ports import choose_ports, is_free
 
-pytestmark = [pytest.mark.own_stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_stack, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
-START_WITHIN_S = 150
+START_WITHIN_S = 240
 STOP_WITHIN_S = 110
-PATIENCE_S = 90
+PATIENCE_S = 180  # eight Python processes start on two cores that other tests use too
 SERVICES = {"postgres", "valkey", "kafka"}
 PROGRAMS = {"web", "worker", "relay-worker", "beat", "demo"}
 
@@ -163,4 +163,4 @@ def wait_for(condition, within_s):
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {within_s} s"
-        time.sleep(0.2)
+        time.sleep(0.5)

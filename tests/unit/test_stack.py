@@ -16,7 +16,8 @@ from console.stack.leftovers import MARK, end_leftovers, find_processes
 from console.stack.ports import choose_ports
 from console.stack.private import write_private
 from console.stack.programs import Program
-from console.stack.supervisor import write_app
+from console.stack.supervisor import ProgramState, write_app
+from console.stack.watch import Watch
 
 
 @pytest.fixture
@@ -177,6 +178,19 @@ def test_what_a_killed_up_left_is_ended_and_nobody_else(tmp_path):
             process.wait()
 
 
+def test_a_restart_is_told_once_whatever_states_lie_between():
+    watch = Watch()
+    looks = [("RUNNING", 1), ("EXITED", 0), ("STARTING", 2), ("RUNNING", 2), ("RUNNING", 2)]
+    told = [watch.compare([state(word, pid)]) for word, pid in looks]
+    assert told == [{}, {}, {}, {"web": "died and was started again; its process is now 2"}, {}]
+
+
+def test_a_program_that_does_not_stay_up_is_told_once():
+    watch = Watch()
+    looks = [("STARTING", 1), ("BACKOFF", 0), ("STARTING", 2), ("BACKOFF", 0), ("FATAL", 0)]
+    assert sum(bool(watch.compare([state(word, pid)])) for word, pid in looks) == 1
+
+
 def test_the_supervisor_goes_down_with_its_parent(tmp_path):
     data = open_data_dir(tmp_path)
     config = tmp_path / "s.conf"
@@ -196,6 +210,10 @@ def test_the_supervisor_goes_down_with_its_parent(tmp_path):
     parent.kill()
     parent.wait()
     child.wait(timeout=15)
+
+
+def state(word, pid):
+    return ProgramState(name="web", group="app", state=word, pid=pid)
 
 
 def script(file, body):
