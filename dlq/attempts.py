@@ -32,11 +32,18 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _TRANSACTION_TIMEOUT_SINCE = 170_000
-_KEPT = {FailureClass.PERMANENT, FailureClass.SCHEMA}
 
 
 class DeadlinePassed(TimeoutError):
     """The handler came back after its deadline: its effect is not committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """Which try this is, from 1, and how many before it were spent (see `Retry.is_spent`)."""
+
+    number: int
+    spent: int
 
 
 # -- Outcomes ----------------------------------------------------------------------------------------------
@@ -62,10 +69,14 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """It may succeed later: the record's key waits, its offset stays."""
+    """It may succeed later: the record's key waits, its offset stays.
+
+    `is_spent`: it was neither transient nor permanent, and only so many of those are tried. An outage spends nothing.
+    """
 
     reason: str
     after_s: float | None = None
+    is_spent: bool = False
 
 
 Outcome = Applied | Duplicate | Ignored | Parked | Retry
@@ -94,10 +105,10 @@ class Attempts:
         self._ask_topic_id = ask
         self._scene = read_scene()
 
-    def work(self, record: ConsumerRecord, attempt: int, slot: int) -> Outcome:
+    def work(self, record: ConsumerRecord, tries: Tries, slot: int) -> Outcome:
         """Finish the record, or say why it has to wait. Never raises an `Exception`."""
         try:
-            return self._work(record, attempt, slot)
+            return self._work(record, tries, slot)
         except _Again as again:
             _drop_unusable_connection()
             return again.outcome
@@ -105,27 +116,27 @@ class Attempts:
             _drop_unusable_connection()
             return Retry(name_class(error), retry_after_s(error))
 
-    def _work(self, record: ConsumerRecord, attempt: int, slot: int) -> Outcome:
+    def _work(self, record: ConsumerRecord, tries: Tries, slot: int) -> Outcome:
         try:
             envelope = read_envelope(record)
         except Undecodable as error:
-            return self._park(record, self._fixed(error, attempt, ""), "", slot)
+            return self._park(record, self._fixed(error, tries, ""), "", slot)
         spec = self._routes.find(record.place.topic, envelope.event_type)
         if spec is None:
             return Ignored()
-        return self._handle(record, envelope, spec, attempt, slot)
+        return self._handle(record, envelope, spec, tries, slot)
 
     def _handle(
-        self, record: ConsumerRecord, envelope: Envelope, spec: HandlerSpec, attempt: int, slot: int
+        self, record: ConsumerRecord, envelope: Envelope, spec: HandlerSpec, tries: Tries, slot: int
     ) -> Outcome:
         limit_session()
         with transaction.atomic():
-            outcome = self._apply(record, envelope, spec, attempt)
+            outcome = self._apply(record, envelope, spec, tries.number)
             if isinstance(outcome, Duplicate):
                 services.count(self._group, record.place.topic, slot, duplicates=1)
             if not isinstance(outcome, _Failed):
                 return outcome
-            failure = self._judge(outcome.error, envelope, spec, attempt)
+            failure = self._judge(outcome.error, envelope, spec, tries)
             return self._park_here(record, failure, spec.name, slot)
 
     def _apply(
@@ -157,31 +168,32 @@ class Attempts:
         if tx.left_s() <= 0:
             raise DeadlinePassed(f"the handler took longer than HANDLER_DEADLINE_S, {settings.HANDLER_DEADLINE_S} s")
 
-    def _judge(self, error: BaseException, envelope: Envelope, spec: HandlerSpec, attempt: int) -> Failure:
+    def _judge(self, error: BaseException, envelope: Envelope, spec: HandlerSpec, tries: Tries) -> Failure:
         """Return what to park.
 
         Raises:
             _Again: it is tried again, after the whole transaction was rolled back.
         """
         if isinstance(error, Undecodable | services.ResultRefused):
-            return self._fixed(error, attempt, spec.name, envelope)
+            return self._fixed(error, tries, spec.name, envelope)
         found = classify(error)
-        if found not in _KEPT and not (found is FailureClass.UNKNOWN and attempt >= settings.CONSUMER_UNKNOWN_ATTEMPTS):
-            raise _Again(Retry(name_class(error), retry_after_s(error)))
+        is_unknown = found is FailureClass.UNKNOWN
+        if found is FailureClass.TRANSIENT or (is_unknown and tries.spent + 1 < settings.CONSUMER_UNKNOWN_ATTEMPTS):
+            raise _Again(Retry(name_class(error), retry_after_s(error), is_spent=is_unknown))
         return describe_failure(
             error,
             handler=spec.name,
-            attempts=attempt,
+            attempts=tries.number,
             scene=self._scene,
             failure_class=found,
             published_at=envelope.published_at,
         )
 
-    def _fixed(self, error: BaseException, attempt: int, handler: str, envelope: Envelope | None = None) -> Failure:
+    def _fixed(self, error: BaseException, tries: Tries, handler: str, envelope: Envelope | None = None) -> Failure:
         return describe_failure(
             error,
             handler=handler,
-            attempts=attempt,
+            attempts=tries.number,
             scene=self._scene,
             fixed_text=str(error),
             failure_class=FailureClass.SCHEMA if isinstance(error, Undecodable) else FailureClass.PERMANENT,

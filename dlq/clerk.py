@@ -6,7 +6,7 @@ and each may run twice.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -56,6 +56,8 @@ class Clerk(threading.Thread):
         self._consumer = consumer
         self._errands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._positions: dict[PartitionRef, int] = {}
+        self._stopped: set[PartitionRef] = set()
+        self._put_right: set[PartitionRef] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._next_sweep_at = 0.0
@@ -69,6 +71,11 @@ class Clerk(threading.Thread):
         """Remember positions that Kafka took; only the last of each partition is written."""
         with self._lock:
             self._positions.update({place: point.offset for place, point in points.items()})
+
+    def note_assigned(self, places: Collection[PartitionRef]) -> None:
+        """A new assignment: a partition that moves on in it has been put right."""
+        with self._lock:
+            self._stopped.difference_update(places)
 
     def end(self, timeout_s: float) -> None:
         """Finish what can be finished at once, then end."""
@@ -121,6 +128,9 @@ class Clerk(threading.Thread):
         self.decisions.put((missing, decision))
 
     def _report_loss(self, place: PartitionRef, lost: Lost) -> None:
+        with self._lock:
+            self._stopped.add(place)
+            self._put_right.discard(place)
         open_incident(
             IncidentKind.DATA_LOSS,
             self._cause(place),
@@ -136,10 +146,18 @@ class Clerk(threading.Thread):
             positions = dict(self._positions)
         for place, offset in positions.items():
             services.remember_position(self._group, place, self._consumer.topic_id(place.topic), offset)
-            close_incident(IncidentKind.DATA_LOSS, self._cause(place))
+            self._close_loss(place)
             with self._lock:
                 if self._positions.get(place) == offset:
                     del self._positions[place]
+
+    def _close_loss(self, place: PartitionRef) -> None:
+        """Close the partition's incident at its first step after an assignment that did not stop it."""
+        with self._lock:
+            if place in self._stopped or place in self._put_right:
+                return
+        close_incident(IncidentKind.DATA_LOSS, self._cause(place))
+        self._put_right.add(place)
 
     def _sweep(self) -> None:
         if time.monotonic() < self._next_sweep_at:

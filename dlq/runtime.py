@@ -21,7 +21,7 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from dlq.attempts import Applied, Attempts, Duplicate, Ignored, Outcome, Parked, Retry
+from dlq.attempts import Applied, Attempts, Duplicate, Ignored, Outcome, Parked, Retry, Tries
 from dlq.clerk import Clerk
 from dlq.domain.start import Lost, Start
 from dlq.handlers import Routes, find_clashes
@@ -86,6 +86,7 @@ class GroupRun:
         self._is_paused = False
         self._problem = ""
         self._next_commit_at = 0.0
+        self._commit_answer_by = 0.0
         self._tally: Counter[str] = Counter()
         self._tally_lock = threading.Lock()
         self._consumer = open_consumer(group, routes.topics, self, client_id=options.name)
@@ -150,6 +151,8 @@ class GroupRun:
                 missing, decision = self._clerk.decisions.get_nowait()
             except Empty:
                 return
+            if missing.place not in self._starting:
+                continue  # it was revoked meanwhile, and asks again if it still has no offset
             self._starting.discard(missing.place)
             match decision:
                 case Lost():
@@ -175,11 +178,12 @@ class GroupRun:
 
     def _commit_if_due(self) -> None:
         now = time.monotonic()
-        if now < self._next_commit_at:
+        if now < self._next_commit_at or now < self._commit_answer_by:
             return
         self._next_commit_at = now + settings.CONSUMER_COMMIT_EVERY_MS / 1000
         points = self._shelf.commit_points()
         if points:
+            self._commit_answer_by = now + settings.CONSUMER_COMMIT_ANSWER_S
             self._consumer.commit_soon(points)
 
     def _check_stuck(self) -> None:
@@ -198,15 +202,25 @@ class GroupRun:
         if not self._shelf.wait_in_flight(None, settings.CONSUMER_STOP_WITHIN_S * 0.6):
             log.warning("consumer.stopped_while_handling", group=self._group)
         self._shelf.close()
-        self._consumer.close()
+        self._leave(max(0.5, until - time.monotonic()))
         self._clerk.end(max(0.5, until - time.monotonic()))
         self._heartbeat.stop()
+
+    def _leave(self, timeout_s: float) -> None:
+        """Leave the group; with the broker away that has no end of its own, so it gets one here."""
+        leaving = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(timeout_s)
+        if leaving.is_alive():
+            log.warning("consumer.left_without_answer", group=self._group)
 
     # -- Callbacks of the consumer, in the owner's thread --
     def on_assigned(self, places: Sequence[PartitionRef]) -> None:
         """Begin to keep frontiers; everything assigned is unpaused, so pause again when the shelf is full."""
+        self._problem = ""
         self._ours.update(places)
         self._forget(places)
+        self._clerk.note_assigned(places)
         self._shelf.open_lots(places)
         self._pause_again()
 
@@ -226,11 +240,17 @@ class GroupRun:
 
     def on_committed(self, offsets: Mapping[PartitionRef, CommitPoint], error: str | None) -> None:
         """Note what Kafka took; what it refused is offered again with the next commit, if it is still ours."""
+        self._commit_answer_by = 0.0
         if error is not None:
             log.info("consumer.commit_refused", group=self._group, error=error)
             return
+        self._problem = ""
         self._shelf.note_committed(offsets)
         self._clerk.note_committed(offsets)
+
+    def on_trouble(self, code: str, text: str) -> None:
+        """Show it until something works again."""
+        self._problem = f"{code}: {text}"
 
     def _let_go(self, places: Sequence[PartitionRef]) -> None:
         self._ours.difference_update(places)
@@ -245,7 +265,7 @@ class GroupRun:
     def _work(self, slot: int) -> None:
         try:
             while (job := self._shelf.take()) is not None:
-                self._settle(job, self._attempts.work(job.record, job.attempts, slot))
+                self._settle(job, self._attempts.work(job.record, Tries(job.attempts, job.spent), slot))
         finally:
             connection.close()
 
@@ -253,10 +273,10 @@ class GroupRun:
         with self._tally_lock:
             self._tally[type(outcome).__name__.lower()] += 1
         match outcome:
-            case Retry(reason=reason, after_s=after_s):
+            case Retry(reason=reason, after_s=after_s, is_spent=is_spent):
                 wait_s = _backoff_s(job.attempts, after_s)
                 self._log_retry(job, reason, wait_s)
-                self._shelf.put_back(job, wait_s, reason)
+                self._shelf.put_back(job, wait_s, reason, int(is_spent))
                 return
             case Applied():
                 self._clerk.hints.applied.set()

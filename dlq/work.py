@@ -33,6 +33,7 @@ class Job:
     lot: Lot
     lane: Hashable
     attempts: int = 0
+    spent: int = 0
     started_at: float = 0.0
     waits_for: str = ""
 
@@ -180,10 +181,11 @@ class Shelf:
             self._lanes.done(job.lane)
             self._lock.notify_all()
 
-    def put_back(self, job: Job, after_s: float, why: str) -> None:
+    def put_back(self, job: Job, after_s: float, why: str, spent: int) -> None:
         """The record waits for another try, and its key with it."""
         with self._lock:
             self._stop(job)
+            job.spent += spent
             if job not in self._jobs or not job.lot.live:
                 self._remove(job)
                 self._lanes.done(job.lane)

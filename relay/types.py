@@ -467,6 +467,9 @@ class ConsumerListener(Protocol):
     def on_committed(self, offsets: Mapping[PartitionRef, CommitPoint], error: str | None) -> None:
         """The answer to `commit_soon()`."""
 
+    def on_trouble(self, code: str, text: str) -> None:
+        """The client has trouble that it mends itself, such as a broker that is away."""
+
 
 class ConsumerPort(Protocol):
     """A member of a consumer group. One thread owns it, but for `topic_id` and `first_offset`."""

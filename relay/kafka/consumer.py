@@ -208,7 +208,7 @@ class KafkaConsumer:
             **options.further,
         }
         self._consumer = Consumer(
-            {**config, "on_commit": self._on_commit, "error_cb": _log_error},
+            {**config, "on_commit": self._on_commit, "error_cb": self._on_error},
             logger=logging.getLogger("relay.kafka.client"),
         )
         self._consumer.subscribe(
@@ -333,6 +333,10 @@ class KafkaConsumer:
         why = str(error) if error is not None else (refused[0] if refused else None)
         self._guard(lambda: self._listener.on_committed(done if error is None else {}, why))
 
+    def _on_error(self, error: KafkaError) -> None:
+        log.warning("consumer.client_error", code=error.name(), error=error.str())
+        self._guard(lambda: self._listener.on_trouble(error.name(), error.str()))
+
     def _guard(self, callback: Callable[[], None]) -> None:
         try:
             callback()
@@ -380,10 +384,6 @@ def _problem(error: Any) -> ConsumerProblem:
     if not isinstance(error, KafkaError):
         return ConsumerProblem(code=type(error).__name__, text=str(error), fatal=False)
     return ConsumerProblem(code=error.name(), text=error.str(), fatal=error.fatal())
-
-
-def _log_error(error: KafkaError) -> None:
-    log.warning("consumer.client_error", code=error.name(), error=error.str())
 
 
 def _places(partitions: list[TopicPartition]) -> list[PartitionRef]:

@@ -358,3 +358,33 @@ def test_a_member_that_stops_leaves_what_it_had_not_begun_to_the_next(line):
     with running(line, slow):
         until(lambda: line.committed() == 5)
     assert [n for _, n in effects(line)] == [0, 1, 2, 3, 4]
+
+
+def test_an_outage_spends_none_of_the_tries_that_an_unknown_failure_has(line, settings):
+    settings.CONSUMER_RETRY_BASE_S = settings.CONSUMER_RETRY_LIMIT_S = 0.02
+    settings.CONSUMER_UNKNOWN_ATTEMPTS = 2
+    seen = []
+
+    def fail(event, tx):
+        seen.append(tx.attempt)
+        raise TimeoutError if len(seen) <= 5 else RuntimeError("odd")
+
+    line.put(1)
+    with running(line, fail):
+        until(lambda: line.committed() == 1)
+    assert seen == [1, 2, 3, 4, 5, 6, 7]
+    assert DeadLetter.objects.get(group=line.group).attempts == 7
+
+
+def test_a_member_without_a_broker_says_so_and_stops_in_time(line, settings):
+    settings.CONSUMER_STOP_WITHIN_S = 4
+    working = settings.KAFKA_BOOTSTRAP_SERVERS
+    settings.KAFKA_BOOTSTRAP_SERVERS = "127.0.0.1:1"
+    with running(line, write_effect) as member:
+        until(lambda: "BROKERS_DOWN" in doing_of(member) or "_TRANSPORT" in doing_of(member))
+        assert "waiting for partitions" in doing_of(member)
+        started = time.monotonic()
+        member.end()
+    settings.KAFKA_BOOTSTRAP_SERVERS = working
+    assert time.monotonic() - started < 8
+    assert member.error is None

@@ -1,0 +1,109 @@
+"""The shelf between the owner and the workers: what is dropped, what still counts, what may be committed."""
+
+import threading
+
+import pytest
+
+from dlq.work import Shelf
+from relay.types import ConsumerRecord, PartitionRef
+
+HERE, THERE = PartitionRef("t", 0), PartitionRef("t", 1)
+
+
+def record(offset, key=b"k", place=HERE, value=b"v"):
+    return ConsumerRecord(
+        place=place, offset=offset, leader_epoch=None, timestamp_ms=None, key=key, value=value, headers=()
+    )
+
+
+@pytest.fixture
+def shelf():
+    made = Shelf(limit_records=4, limit_bytes=100)
+    made.open_lots([HERE, THERE])
+    return made
+
+
+def offsets(points):
+    return {place: point.offset for place, point in points.items()}
+
+
+def test_what_was_committed_is_not_offered_again(shelf):
+    shelf.add(record(0))
+    shelf.finish(shelf.take())
+    assert offsets(shelf.commit_points()) == {HERE: 1}
+    shelf.note_committed(shelf.commit_points())
+    assert shelf.commit_points() == {}
+
+
+def test_dropped_records_hold_the_frontier_until_their_lot_is_closed(shelf):
+    for offset in (0, 1, 2):
+        shelf.add(record(offset, key=str(offset).encode()))
+    running = shelf.take()
+    shelf.drop_queued([HERE])
+    shelf.finish(running)
+    assert offsets(shelf.commit_points([HERE])) == {HERE: 1}
+    assert shelf.view().records == 0
+
+
+def test_work_that_ends_after_its_partition_went_moves_no_offset(shelf):
+    shelf.add(record(5))
+    running = shelf.take()
+    shelf.close_lots([HERE])
+    shelf.open_lots([HERE])
+    shelf.finish(running)
+    assert shelf.commit_points() == {}
+
+
+def test_a_key_that_still_runs_for_a_lost_lot_is_not_begun_in_the_next(shelf):
+    shelf.add(record(5))
+    running = shelf.take()
+    shelf.close_lots([HERE])
+    shelf.open_lots([HERE])
+    shelf.add(record(5))
+    shelf.add(record(0, place=THERE))
+    assert shelf.take().record.place == THERE
+    assert shelf.view().in_flight == 2
+    shelf.finish(running)
+    assert shelf.take().record.offset == 5
+
+
+def test_a_record_put_back_after_its_partition_went_is_forgotten(shelf):
+    shelf.add(record(5))
+    running = shelf.take()
+    shelf.close_lots([HERE])
+    shelf.put_back(running, 0, "x", 0)
+    view = shelf.view()
+    assert (view.records, view.in_flight, list(view.held)) == (0, 0, [])
+
+
+def test_fullness_is_by_records_or_bytes_and_ends_half_empty(shelf):
+    for offset in range(4):
+        shelf.add(record(offset, key=str(offset).encode()))
+    assert shelf.is_full()
+    shelf.finish(shelf.take())
+    assert not shelf.is_full()
+    assert not shelf.has_room()
+    shelf.finish(shelf.take())
+    assert shelf.has_room()
+    shelf.add(record(9, value=b"x" * 200))
+    assert shelf.is_full()
+
+
+def test_records_of_partitions_that_are_not_ours_and_repeats_are_not_taken(shelf):
+    assert not shelf.add(record(0, place=PartitionRef("other", 0)))
+    assert shelf.add(record(1))
+    assert not shelf.add(record(1))
+
+
+def test_waiting_for_what_runs_ends_when_it_finishes_or_time_is_up(shelf):
+    shelf.add(record(0))
+    running = shelf.take()
+    assert not shelf.wait_in_flight([HERE], 0.01)
+    assert shelf.wait_in_flight([THERE], 0.01)
+    threading.Timer(0.05, shelf.finish, [running]).start()
+    assert shelf.wait_in_flight(None, 10)
+
+
+def test_closing_wakes_a_waiting_worker(shelf):
+    threading.Timer(0.05, shelf.close).start()
+    assert shelf.take() is None
