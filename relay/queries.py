@@ -30,7 +30,8 @@ RECENT_ROWS_A_SHARD = 32
 OPEN_TRANSACTION_SHOWN_S = 10
 
 # Unsent, as positions: above hw (primary key), late for the stored snapshot (index xid, shard, position), deferred,
-# and held rows that their shard's place has passed. Each part stops at its limit.
+# and held rows that their shard's place has passed. Each part stops at its limit. OFFSET 0 keeps the look-up of rows
+# one probe a row: estimates are far off here, and a hash join would read the whole table.
 UNSENT = """
 WITH c AS MATERIALIZED (
     SELECT shard, hw, snapshot, greatest(late_floor, late_cursor) AS late_after FROM relay_checkpoint
@@ -75,7 +76,7 @@ SELECT u.kind, o.position, o.shard, o.id, o.topic, o.type, o.key, o.created_at,
        d.position IS NOT NULL AND (d.key IS NULL OR NOT EXISTS (
            SELECT 1 FROM relay_deferred e WHERE e.topic = d.topic AND e.key = d.key AND e.position < d.position))
 FROM (SELECT * FROM unsent ORDER BY position LIMIT %(shown)s) u
-JOIN relay_outbox o ON o.shard = u.shard AND o.position = u.position
+CROSS JOIN LATERAL (SELECT * FROM relay_outbox r WHERE r.shard = u.shard AND r.position = u.position OFFSET 0) o
 LEFT JOIN relay_deferred d ON d.shard = u.shard AND d.position = u.position
 ORDER BY o.position
 """,
@@ -87,7 +88,8 @@ BY_TOPIC = "".join(  # noqa: FLY002
         """
 SELECT o.topic, count(*), greatest(0, extract(epoch FROM clock_timestamp() - min(o.created_at)))::float
 FROM (SELECT * FROM unsent LIMIT %(cap)s) u
-JOIN relay_outbox o ON o.shard = u.shard AND o.position = u.position
+CROSS JOIN LATERAL (
+    SELECT r.topic, r.created_at FROM relay_outbox r WHERE r.shard = u.shard AND r.position = u.position OFFSET 0) o
 GROUP BY o.topic ORDER BY 2 DESC
 """,
     ]

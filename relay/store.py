@@ -87,7 +87,9 @@ _LATE = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values
 SELECT late.n, """,
         _COLUMNS,
         """
-FROM late JOIN relay_outbox o ON o.shard = late.shard AND o.position = late.position ORDER BY o.position
+FROM late CROSS JOIN LATERAL (
+    SELECT * FROM relay_outbox r WHERE r.shard = late.shard AND r.position = late.position OFFSET 0) o
+ORDER BY o.position
 """,
     ]
 )
@@ -110,7 +112,9 @@ _ROWS = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values
         "SELECT 0, ",
         _COLUMNS,
         """ FROM unnest(%s::int[], %s::bigint[]) AS w (shard, position)
-    JOIN relay_outbox o ON o.shard = w.shard AND o.position = w.position ORDER BY o.position""",
+    CROSS JOIN LATERAL (
+        SELECT * FROM relay_outbox r WHERE r.shard = w.shard AND r.position = w.position OFFSET 0) o
+    ORDER BY o.position""",
     ]
 )
 

@@ -22,8 +22,11 @@ class Share:
 
 
 def fair_target(me: UUID, peers: Collection[Peer], shards: int) -> int:
-    """How many shards `me` should hold: an even split over those that stay, the first ones one more."""
-    staying = sorted(p.id for p in peers if not p.leaving)
+    """How many shards `me` should hold: an even split over those that stay, the first ones one more.
+
+    While everybody is leaving, the leaving ones go on sharing: no shard may lie idle for want of a successor.
+    """
+    staying = sorted(p.id for p in peers if not p.leaving) or sorted(p.id for p in peers)
     if me not in staying:
         return 0
     base, rest = divmod(shards, len(staying))
@@ -33,11 +36,8 @@ def fair_target(me: UUID, peers: Collection[Peer], shards: int) -> int:
 def plan_share(me: UUID, peers: Collection[Peer], held: Sequence[int], shards: int) -> Share:
     """Decide what to take and what to give up.
 
-    A leaving runner with nobody to follow it keeps what it holds. The highest shards are given up first, so that two
-    runners that look at the same table decide the same.
+    The highest shards are given up first, so that two runners that look at the same table decide the same.
     """
-    if not any(not p.leaving for p in peers):
-        return Share(take=0, give=())
     target = fair_target(me, peers, shards)
     give = tuple(sorted(held)[target:])
     return Share(take=max(0, target - len(held)), give=give)
