@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 from django.db import connection
 
+from dlq.clerk import Clerk
 from dlq.models import Applied, DeadLetter, Position
 from dlq.services import remember_position
 from relay.facade import list_open_incidents, list_processes
-from relay.types import IncidentKind, PartitionRef
+from relay.types import CommitPoint, IncidentKind, OffsetMissing, PartitionRef
 from tests.consumers import Child, Line, effects, make_effect_table, running, until, write_effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -245,3 +246,28 @@ def test_positions_are_remembered_as_kafka_took_them(make_line):
         until(lambda: line.committed() == 3)
         until(lambda: Position.objects.filter(group=line.group, next_offset=3).exists())
     assert Applied.objects.filter(group=line.group).count() == 3
+
+
+class Broker:
+    """What the clerk asks of a consumer."""
+
+    def topic_id(self, topic):
+        return "id"
+
+    def first_offset(self, place):
+        return 7
+
+
+def test_work_that_was_delivered_before_the_loss_does_not_close_its_incident(make_line):
+    line = make_line()
+    place = PartitionRef(line.topic, 0)
+    clerk = Clerk(line.group, "test", Broker())
+    clerk._decide(OffsetMissing(place=place, offset=3))
+    clerk.note_committed({place: CommitPoint(offset=3)})
+    clerk._write_positions()
+    assert len(losses(line)) == 1
+    clerk.note_assigned([place])
+    clerk.note_committed({place: CommitPoint(offset=8)})
+    clerk._write_positions()
+    assert losses(line) == []
+    assert Position.objects.get(group=line.group).next_offset == 8
