@@ -136,8 +136,6 @@ def _group_page(
         wanted, window = _read_filter(query), _read_window(query)
     except BadFilter as refused:
         return refuse_filter(request, str(refused), page="Lag", back=reverse("lag"))
-    if not wanted.group:
-        return refuse_filter(request, "The address names no group.", page="Lag", back=reverse("lag"))
     overview = read_or_fault("The lag of the consumer groups could not be read", get_lag_overview)
     if isinstance(overview, Fault):
         return render_page(request, "lag/group.html", {"fault": overview, "wanted": wanted, "as_of": timezone.now()})
@@ -145,7 +143,7 @@ def _group_page(
     group = next((group for group in overview.groups if group.group == wanted.group), None)
     if group is None:
         context = {**_collector(overview), "wanted": wanted, "group": None}
-        return render_page(request, "lag/group.html", context, status=404)
+        return render_page(request, "lag/group.html", context, status=404 if wanted.group else 200)
     topic = _charted_topic(group, wanted)
     table = lag_table([group], wanted, now=now, page_rows=settings.LAG_PAGE_ROWS, group_rows=settings.LAG_GROUP_ROWS)
     context = {

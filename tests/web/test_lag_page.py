@@ -246,9 +246,11 @@ def test_an_address_that_cannot_be_meant_is_refused_in_words(viewer, show, query
     assert b'href="/lag/"' in response.content
 
 
-def test_a_group_page_without_a_group_is_refused(viewer, show):
+def test_a_group_page_without_a_group_leads_to_the_list(viewer, show):
     show(overview(group()))
-    assert viewer.get("/lag/history/").status_code == 422
+    response = viewer.get("/lag/history/")
+    assert response.status_code == 200
+    assert "No group is chosen" in words_of(response)
 
 
 # -- Bounds, hostile names, live ---------------------------------------------------------------------------
