@@ -1,0 +1,177 @@
+"""Every URL, every persona: a new URL without a line in `TABLE` fails the test.
+
+A line says what each persona gets for GET, and for a POST what is posted, which permission lets it through and whether
+it is an operator act, which writes exactly one audit row when allowed and none when denied.
+"""
+
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, get_resolver, reverse
+
+from console.models import AuditEntry
+from console.permissions import GRANTS, Action
+from console.permissions import Group as Role
+from console.roles import sync_roles
+from relay import facade
+from relay.types import IncidentKind
+
+pytestmark = pytest.mark.django_db
+
+STRANGER = "stranger"
+ANONYMOUS = "anonymous"
+PERSONAS = [*(role.value for role in Role), STRANGER, ANONYMOUS]
+MAY_VIEW = {role.value for role in Role}
+
+
+@dataclass(frozen=True)
+class Line:
+    """`get` and `post`: persona -> status; `post` None: the URL takes no POST (405)."""
+
+    args: tuple = ()
+    query: str = ""
+    get: dict = field(default_factory=dict)
+    post: dict | None = None
+    data: dict = field(default_factory=dict)
+    is_act: bool = False
+
+
+def statuses(allowed, status, denied=403):
+    """`allowed` personas get `status`, the other signed-in ones `denied`, an anonymous one is sent to sign in."""
+    return {p: 302 if p == ANONYMOUS else status if p in allowed else denied for p in PERSONAS}
+
+
+def groups_with(action):
+    return {group.value for grant in GRANTS if grant.action is action for group in grant.groups}
+
+
+def everyone(status):
+    return dict.fromkeys(PERSONAS, status)
+
+
+def signed_in(status):
+    return statuses(set(PERSONAS) - {ANONYMOUS}, status)
+
+
+def page(*args, found=200):
+    return Line(args=args, get=statuses(MAY_VIEW, found))
+
+
+def act(action, *args, status=303, **data):
+    """An operator act: no GET, the permission decides, one audit row."""
+    return Line(args=args, get=signed_in(405), post=statuses(groups_with(action), status), data=data, is_act=True)
+
+
+TABLE = {
+    "now": page(),
+    "relay": page(),
+    "lag": page(),
+    "lag_history": Line(query="?group=claim-workers", get=statuses(MAY_VIEW, 404)),
+    "dead_letters": page(),
+    "dead_letter": page(uuid.UUID(int=7), found=404),
+    "system": page(),
+    "audit": page(),
+    "runbook": page("relay-silent"),
+    "permissions": Line(get=signed_in(200)),
+    "incident_acknowledge": act(Action.ACKNOWLEDGE_INCIDENT, "INCIDENT"),
+    "relay_pause": act(Action.PAUSE_RELAY, reason="the broker is being moved"),
+    "relay_resume": act(Action.RESUME_RELAY),
+    "lag_allowed": act(Action.SET_ALLOWED_LAG, group="claim-workers", topic="claims", seen="50", value="75"),
+    "healthz": Line(get=everyone(200)),
+    "readyz": Line(get=everyone(200)),
+    "login": Line(get={**signed_in(302), ANONYMOUS: 200}, post={**signed_in(302), ANONYMOUS: 422}),
+    "logout": Line(get=signed_in(405), post=everyone(302)),
+    "look": Line(get=everyone(405), post=everyone(302)),
+}
+
+
+def urls():
+    return {p.name: p for p in get_resolver().url_patterns if isinstance(p, URLPattern)}
+
+
+def test_every_url_has_a_name_and_a_line():
+    assert all(isinstance(p, URLPattern) for p in get_resolver().url_patterns), "an include() hides URLs from this test"
+    assert set(urls()) == set(TABLE)
+
+
+@contextmanager
+def undone():
+    """Undo what happens inside, so that each persona meets the same state."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def client_of():
+    sync_roles()
+
+    def make(persona):
+        client = Client()
+        if persona != ANONYMOUS:
+            person = User.objects.create_user(f"p-{persona}")
+            if persona != STRANGER:
+                person.groups.add(Group.objects.get(name=persona))
+            client.force_login(person)
+        return client
+
+    return make
+
+
+def address(name, line):
+    facade.open_incident(IncidentKind.BEAT_SILENT, "beat", title="Beat is silent", meaning="m", action="a")
+    (incident, *_) = facade.list_open_incidents()
+    return reverse(name, args=[incident.id if arg == "INCIDENT" else arg for arg in line.args])
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_get_answers_as_the_table_says(client_of, name):
+    line = TABLE[name]
+    url = address(name, line) + line.query
+    found = {persona: client_of(persona).get(url).status_code for persona in PERSONAS}
+    assert found == line.get
+    assert AuditEntry.objects.count() == 0
+
+
+@pytest.mark.parametrize("name", sorted(n for n, line in TABLE.items() if line.post is None))
+def test_a_page_takes_no_post(client_of, name):
+    line = TABLE[name]
+    found = {persona: client_of(persona).post(address(name, line)).status_code for persona in PERSONAS}
+    assert set(found.values()) <= {405, 302, 403}
+    assert found["admin"] == 405
+    assert AuditEntry.objects.count() == 0
+
+
+@pytest.mark.parametrize("name", sorted(n for n, line in TABLE.items() if line.post is not None))
+def test_a_post_is_permitted_as_the_table_says_and_audited_once(client_of, name):
+    line = TABLE[name]
+    found, audited = {}, {}
+    for persona in PERSONAS:
+        client = client_of(persona)
+        with undone():
+            if name == "relay_resume":
+                facade.pause_relay(actor="somebody", reason="a test")
+            found[persona] = client.post(address(name, line), line.data).status_code
+            audited[persona] = list(AuditEntry.objects.values_list("actor_name", flat=True))
+    assert found == line.post
+    done = {persona for persona, status in line.post.items() if line.is_act and status == 303}
+    assert audited == {persona: [f"p-{persona}"] if persona in done else [] for persona in PERSONAS}
+
+
+@pytest.mark.parametrize("name", sorted(n for n, line in TABLE.items() if line.post is not None))
+def test_a_post_without_the_form_token_changes_nothing(client_of, name):
+    line = TABLE[name]
+    strict = client_of("admin")
+    strict.handler.enforce_csrf_checks = True
+    assert strict.post(address(name, line), line.data).status_code == 403
+    assert AuditEntry.objects.count() == 0
+
+
+def test_every_action_is_used_by_a_page_or_an_act():
+    used = {Action.VIEW, Action.ACKNOWLEDGE_INCIDENT, Action.PAUSE_RELAY, Action.RESUME_RELAY, Action.SET_ALLOWED_LAG}
+    assert used == set(Action)
