@@ -304,6 +304,6 @@ def _unread(**known: Any) -> StationView:
 
 
 def _age(seconds: float) -> tuple[str, str]:
-    """The largest unit as the figure, so that the number stays short: 0.9 s, 4 m 10 s."""
-    figure, _, unit = duration_words(seconds).partition(NBSP)
+    """The figure and its last unit: ("0.9", "s"), ("4 m 10", "s")."""
+    figure, _, unit = duration_words(seconds).rpartition(NBSP)
     return figure, unit

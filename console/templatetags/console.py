@@ -3,7 +3,8 @@
 Tags: `aspect state`, `icon name`, `verdict v`, `badge v [word]`, `asof at`, `when at`, `since at now`, `page_url name`,
 `qty value unit`,`sparkline points label [unit]`, `sparkline_table points label [unit]`, `permit action as p`,
 `act_button label permit [kind]`, `live_socket`.
-Filters: `duration` (seconds or timedelta), `num`, `bytes`, `short_id`, `message_state`, `state` (of a verdict).
+Filters: `duration` (seconds or timedelta), `num`, `bytes`, `codes`, `short_id`, `message_state`, `state` (of a
+verdict).
 """
 
 import itertools
@@ -199,6 +200,19 @@ def num(value: float | CappedCount | None) -> str:
 def size(count: int | None) -> str:
     """A size in words: "1.4 kB"."""
     return bytes_words(count)
+
+
+@register.filter
+def codes(text: str) -> SafeString:
+    """Text in which `words` between backticks are shown as code; everything is escaped."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return format_html("{}", text)
+    return format_html_join(
+        "",
+        "{}{}",
+        ((part if at % 2 == 0 else format_html("<code>{}</code>", part), "") for at, part in enumerate(parts)),
+    )
 
 
 @register.filter
