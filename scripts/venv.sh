@@ -50,7 +50,7 @@ install_locked() {
   .venv/bin/python -m pip install -q --require-hashes --no-deps -r requirements/uv.txt &&
     .venv/bin/uv pip install -q --python .venv/bin/python --require-hashes -r requirements/dev.txt && return
   echo "uv could not install the packages; trying pip." >&2
-  .venv/bin/python -m pip install -q --require-hashes -r requirements/dev.txt
+  .venv/bin/python -m pip install -q --require-hashes --no-deps -r requirements/dev.txt
 }
 
 echo "Preparing .venv (once; about a minute)"
