@@ -1,5 +1,8 @@
 """Error pages that say what it means and what to do, with the id to quote."""
 
+import sys
+
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views.decorators.csrf import requires_csrf_token
@@ -40,7 +43,9 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """500."""
+    """500; 503 when the database went away before a view was reached (session, sign-in)."""
+    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        return database_away(request)
     return _error(
         request,
         500,

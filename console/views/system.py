@@ -8,7 +8,7 @@ from console.dependencies import check_dependencies, list_versions
 from console.faults import Fault, read_or_fault
 from console.permissions import Action
 from console.views.page import permitted, render_page
-from console.words import count_words
+from console.words import count_words, join_words
 from relay.facade import list_processes, list_sweeps, product_version
 from relay.types import Aspect, ProcessView
 
@@ -38,4 +38,4 @@ def _lead(processes: list[ProcessView] | Fault) -> str:
     alive = [p for p in processes if p.verdict.aspect in (Aspect.OK, Aspect.WARN)]
     lost = [p.name for p in processes if p.verdict.aspect is Aspect.BAD]
     words = f"{count_words(len(alive), 'process is', 'processes are')} alive."
-    return f"{', '.join(lost[:3])} {'is' if len(lost) == 1 else 'are'} lost. {words}" if lost else words
+    return f"{join_words(lost[:3])} {'is' if len(lost) == 1 else 'are'} lost. {words}" if lost else words

@@ -110,6 +110,32 @@ def test_the_database_away_is_a_readable_503(as_role, monkeypatch):
     assert "from-the-proxy-1" in answer.text
 
 
+def test_the_database_away_before_the_view_is_a_readable_503_too(as_role, monkeypatch):
+    from django.contrib.sessions.backends.db import SessionStore
+    from django.db import OperationalError
+
+    def gone(_self):
+        raise OperationalError("no route")
+
+    viewer = as_role("viewer")
+    viewer.raise_request_exception = False
+    monkeypatch.setattr(SessionStore, "load", gone)
+    answer = viewer.get("/")
+    assert answer.status_code == 503
+    assert "PostgreSQL does not answer" in answer.text
+    assert answer.headers["X-Request-ID"] in answer.text
+
+
+def test_an_error_in_a_view_is_a_500_with_its_id(as_role, monkeypatch):
+    viewer = as_role("viewer")
+    viewer.raise_request_exception = False
+    break_source(monkeypatch, "console.views.now.say_now")
+    answer = viewer.get("/")
+    assert answer.status_code == 500
+    assert answer.headers["X-Request-ID"] in answer.text
+    assert "the source is broken" not in answer.text
+
+
 def read_all():
     return facade.get_relay_status(), facade.list_topics(), facade.get_lag_overview(), dlq_facade.get_dlq_status()
 
