@@ -86,7 +86,8 @@ def forget_old_processes() -> int:
     """Delete rows without a beat for `PROCESS_FORGET_AFTER`."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "DELETE FROM relay_process WHERE seen_at <= clock_timestamp() - make_interval(secs => %s)", [settings.PROCESS_FORGET_AFTER.total_seconds()]
+            "DELETE FROM relay_process WHERE seen_at <= clock_timestamp() - make_interval(secs => %s)",
+            [settings.PROCESS_FORGET_AFTER.total_seconds()],
         )
         return int(cursor.rowcount)
 
