@@ -20,6 +20,7 @@ from console.stack.programs import BASE_DIR, manage, web_command
 
 COMMAND_WITHIN_S = 90
 STOP_WITHIN_S = 30
+PAGE_WITHIN_S = 120
 
 
 def wait_until(condition: Callable[[], object], *, within_s: float, what: str) -> float:
@@ -130,7 +131,7 @@ class App:
                 return urlopen(f"{self.url}/sign-in/", timeout=5).status == 200
             return False
 
-        wait_until(answers, within_s=30, what="the page answers")
+        wait_until(answers, within_s=PAGE_WITHIN_S, what="the page answers")
 
     def stop(self, name):
         """SIGTERM; the process must end by itself within `STOP_WITHIN_S`. Returns its exit status."""

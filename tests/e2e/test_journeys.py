@@ -41,9 +41,9 @@ def test_a_person_signs_in_with_the_right_password_only(app, open_page, script):
 
 @both
 def test_now_says_that_the_relay_is_silent_and_how_old_the_oldest_row_is_until_it_recovers(app, open_page, script):
-    wait_until(lambda: is_clear(app), within_s=30, what="the watch sees nothing wrong")
+    wait_until(lambda: is_clear(app), within_s=30, what="the watch finds the relay in order")
     page = open_page("oncall", "/", java_script_enabled=script)
-    expect(page.locator("#incidents")).to_contain_text("No incident is open")
+    expect(page.locator("#incidents")).not_to_contain_text("silent")
     navigated_to = page.evaluate("performance.timeOrigin") if script else None
     set_traffic(app, rate=4)
     expect(station(page, "Relay")).to_contain_text(
@@ -74,12 +74,13 @@ def station(page, name):
 def oldest_age_s(page):
     """The figure of the outbox's station: "7 s", "1 min 3 s"."""
     text = station(page, "Outbox").locator(".fig").inner_text()
-    parts = re.findall(r"(\d+)\s*(h|min|m|s)\b", text)
-    return sum(int(value) * {"h": 3600, "min": 60, "m": 60, "s": 1}[unit] for value, unit in parts)
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(h|min|m|s)\b", text)
+    return sum(float(value) * {"h": 3600, "min": 60, "m": 60, "s": 1}[unit] for value, unit in parts)
 
 
 def is_clear(app):
-    return not app.sql("SELECT 1 FROM relay_incident WHERE closed_at IS NULL")
+    """No incident of the relay is open. (Groups of other tests on the same broker have incidents of their own.)"""
+    return not app.sql("SELECT 1 FROM relay_incident WHERE closed_at IS NULL AND kind LIKE 'relay_%%'")
 
 
 @both
@@ -117,8 +118,8 @@ def test_the_lag_of_a_stopped_consumer_grows_per_partition_and_is_called_stopped
 
 def lags_of(page):
     """Partition -> lag as the table says it now."""
-    rows = page.locator("#lag-table tbody tr[data-state]").all()
-    return {row.locator("th").inner_text(): number(row.locator("td.num").first.inner_text()) for row in rows}
+    rows = [re.split(r"\s*\t\s*", text) for text in page.locator("#lag-table tbody tr[data-state]").all_inner_texts()]
+    return {partition: number(lag) for partition, _verdict, lag, *_ in rows}
 
 
 def number(text):
@@ -126,6 +127,8 @@ def number(text):
 
 
 def grew(before, after):
-    return all(after[partition] >= lag for partition, lag in before.items()) and sum(after.values()) > sum(
-        before.values()
+    return (
+        after.keys() >= before.keys()
+        and all(after[partition] >= lag for partition, lag in before.items())
+        and sum(after.values()) > sum(before.values())
     )
