@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 from tests.app import wait_until
@@ -109,7 +110,8 @@ def test_the_lag_of_a_stopped_consumer_grows_per_partition_and_is_called_stopped
     app.stop("claim-workers")
     set_traffic(app, rate=20)
     expect(table).to_contain_text("stopped", timeout=seen_within_ms(script, 40_000))
-    first = lags_of(page)
+    first = {}
+    wait_until(lambda: first.update(lags_of(page)) or first, within_s=20, what="the table is read")
     wait_until(lambda: grew(first, lags_of(page)), within_s=20 if script else 35, what="the lag grows on the page")
     set_traffic(app, rate=0)
     app.start_what_is_missing()
@@ -117,8 +119,12 @@ def test_the_lag_of_a_stopped_consumer_grows_per_partition_and_is_called_stopped
 
 
 def lags_of(page):
-    """Partition -> lag as the table says it now."""
-    rows = [re.split(r"\s*\t\s*", text) for text in page.locator("#lag-table tbody tr[data-state]").all_inner_texts()]
+    """Partition -> lag as the table says it now; empty while the page loads itself again."""
+    try:
+        texts = page.locator("#lag-table tbody tr[data-state]").all_inner_texts()
+    except PlaywrightError:
+        return {}
+    rows = [re.split(r"\s*\t\s*", text) for text in texts]
     return {partition: number(lag) for partition, _verdict, lag, *_ in rows}
 
 
