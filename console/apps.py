@@ -10,6 +10,7 @@ class ConsoleConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect what the domain apps announce."""
+        from console import checks  # noqa: F401 - registers them
         from console.live.wiring import connect_signals
 
         connect_signals()

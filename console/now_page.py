@@ -50,15 +50,20 @@ def list_stations(
     lag: LagOverview | Fault,
     dlq: DlqStatus | Fault,
     history: Mapping[str, Sequence[float | None]],
+    *,
+    growing_at: int,
 ) -> list[StationView]:
-    """The stations in the order of the line; a source that failed leaves its stations unknown, never empty."""
+    """The stations in the order of the line; a source that failed leaves its stations unknown, never empty.
+
+    More than `growing_at` records parked in the last hour is growth.
+    """
     return [
         _api(relay, history),
         _outbox(relay, history),
         _relay(relay, history),
         _topics(topics, history),
         _consumers(lag, history),
-        _dead_letters(dlq, history),
+        _dead_letters(dlq, history, growing_at),
     ]
 
 
@@ -81,7 +86,9 @@ def say_now(
     if unread:
         text = f"Nothing is known to be wrong, but {join_words(unread)} cannot be judged now. {moves}"
         return Sentence(aspect=Aspect.UNKNOWN, word="not all known", text=text.strip())
-    return Sentence(aspect=Aspect.OK, word="clear", text=f"All is well. {moves}".strip())
+    return Sentence(
+        aspect=Aspect.OK, word="clear", text=" ".join(filter(None, ["All is well.", _say_parked(dlq), moves]))
+    )
 
 
 _WORDS = {Aspect.BAD: "needs you", Aspect.WARN: "caution"}
@@ -122,6 +129,14 @@ def _what_moves(relay: RelayStatus | Fault, dlq: DlqStatus | Fault) -> str:
     if not isinstance(dlq, Fault) and dlq.applied_per_s is not None:
         parts.append(f"{_rate(dlq.applied_per_s)} applied")
     return f"{', '.join(parts)}."
+
+
+def _say_parked(dlq: DlqStatus | Fault) -> str:
+    """Dead letters are nobody's emergency while they are few, but never passed over."""
+    if isinstance(dlq, Fault) or not dlq.open:
+        return ""
+    new = f", {number_words(dlq.parked_last_hour)} of them new in the last hour" if dlq.parked_last_hour else ""
+    return f"{count_words(dlq.open, 'dead letter waits', 'dead letters wait')} for a look{new}."
 
 
 def _rate(value: float | None) -> str:
@@ -264,7 +279,19 @@ def _worst_group(lag: LagOverview) -> Verdict:
     return Verdict(aspect=worst.verdict.aspect, word=worst.verdict.word, reason=worst.group)
 
 
-def _dead_letters(dlq: DlqStatus | Fault, history: Mapping[str, Sequence[float | None]]) -> StationView:
+def _judge_parked(last_hour: int, growing_at: int) -> Verdict:
+    """Amber is for the same growth that opens an incident; a few parked records are everyday."""
+    if not last_hour:
+        return Verdict(aspect=Aspect.IDLE, word="parked", reason="none in the last hour")
+    grew = f"{number_words(last_hour)} in 1{NBSP}h"
+    if last_hour > growing_at:
+        return Verdict(aspect=Aspect.WARN, word="growing", reason=grew)
+    return Verdict(aspect=Aspect.IDLE, word="parked", reason=grew)
+
+
+def _dead_letters(
+    dlq: DlqStatus | Fault, history: Mapping[str, Sequence[float | None]], growing_at: int
+) -> StationView:
     values = history.get("dlq", ())
     if isinstance(dlq, Fault):
         return _unread(
@@ -278,12 +305,8 @@ def _dead_letters(dlq: DlqStatus | Fault, history: Mapping[str, Sequence[float |
         )
     if dlq.open == 0:
         verdict = Verdict(aspect=Aspect.OK, word="clear")
-    elif dlq.parked_last_hour:
-        verdict = Verdict(
-            aspect=Aspect.WARN, word="growing", reason=f"{number_words(dlq.parked_last_hour)} in 1{NBSP}h"
-        )
     else:
-        verdict = Verdict(aspect=Aspect.IDLE, word="parked", reason="none in the last hour")
+        verdict = _judge_parked(dlq.parked_last_hour, growing_at)
     label = f"oldest {duration_words(dlq.oldest_age_s)}" if dlq.oldest_age_s is not None else "nothing is parked"
     return StationView(
         key="dlq",

@@ -64,7 +64,7 @@ def record_heartbeat(role: Role, name: str, *, doing: str = "", facts: Mapping[s
                 socket.gethostname()[:120],
                 product_version(),
                 doing[:200],
-                json.dumps(dict(facts or {})),
+                json.dumps(list((facts or {}).items())),  # pairs: jsonb does not keep the order of an object's keys
             ],
         )
 
@@ -105,7 +105,7 @@ def _view(row: tuple[Any, ...]) -> ProcessView:
         seen_at=seen_at,
         age_s=age_s,
         doing=doing,
-        facts=json.loads(facts),
+        facts=dict(json.loads(facts)),
         crashes=crashes,
         crashed_at=crashed_at,
         verdict=_judge(age_s, stopped=stopped is not None, crashed_s=crashed_s),

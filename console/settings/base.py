@@ -19,7 +19,8 @@ if _stack_env.is_file():
 
 # -- What runs where ---------------------------------------------------------------------------------------
 DEBUG: bool = env.bool("DEBUG", False)
-SECRET_KEY: str = env.str("SECRET_KEY", "unset: set SECRET_KEY, or run `make up`, which makes one")
+SECRET_KEY_UNSET = "unset"  # the web server refuses to start with it (console/asgi.py)
+SECRET_KEY: str = env.str("SECRET_KEY", SECRET_KEY_UNSET)
 # Keys are shown as key# + 8 hex of an HMAC with this secret; changing it changes every label.
 SIGNALBOX_KEY_LABEL_SECRET: str = env.str("SIGNALBOX_KEY_LABEL_SECRET", SECRET_KEY)
 SIGNALBOX_ENV_LABEL: str = env.str("SIGNALBOX_ENV_LABEL", "local")
@@ -188,6 +189,8 @@ RELAY_RETRY_FACTOR = 2
 RELAY_RETRY_ATTEMPTS = 10
 RELAY_UNSENT_COUNT_CAP = 10_000
 RELAY_SILENT_AFTER_S = 3
+# Younger rows are on their way: a list of them would only flicker.
+RELAY_WAITING_SHOWN_S = 1.0
 RELAY_ROUND_BYTES = 32 * 1024 * 1024
 RELAY_MAX_UNACKED_BYTES = 128 * 1024 * 1024
 RELAY_LEAST_QUOTA_ROWS = 16

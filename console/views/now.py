@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
@@ -48,7 +49,14 @@ def now(request: HttpRequest) -> HttpResponse:
     read_or_fault("The watch could not look", watch_once)
     incidents = read_or_fault("The open incidents could not be read", relay_facade.list_open_incidents)
     history = read_or_fault("The samples of the stations could not be read", _histories)
-    stations = list_stations(relay, topics, lag, dlq, {} if isinstance(history, Fault) else history)
+    stations = list_stations(
+        relay,
+        topics,
+        lag,
+        dlq,
+        {} if isinstance(history, Fault) else history,
+        growing_at=settings.DEAD_LETTERS_GROWING_PER_HOUR,
+    )
     as_of = timezone.now()
     context = {
         "as_of": as_of,

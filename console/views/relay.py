@@ -10,6 +10,7 @@ from console.permissions import Action
 from console.shard_map import shard_map
 from console.views.page import permitted, render_page
 from relay.facade import get_relay_status
+from relay.types import Aspect, RelayStatus, UnsentRow
 
 
 @require_GET
@@ -21,6 +22,8 @@ def relay(request: HttpRequest) -> HttpResponse:
         return render_page(request, "relay/relay.html", {"fault": found, "as_of": timezone.now()})
     context = {
         "relay": found,
+        "waiting": _worth_listing(found),
+        "waiting_shown_s": settings.RELAY_WAITING_SHOWN_S,
         "as_of": found.as_of,
         "map": shard_map(found.shards, found.runners),
         "failed": [key for key in found.deferred if key.failed],
@@ -29,3 +32,10 @@ def relay(request: HttpRequest) -> HttpResponse:
         "partitions_wanted": settings.RELAY_PARTITIONS_AHEAD,
     }
     return render_page(request, "relay/relay.html", context)
+
+
+def _worth_listing(status: RelayStatus) -> list[UnsentRow]:
+    """While all is well, rows that were only just committed come and go too fast to be read."""
+    if status.verdict.aspect is not Aspect.OK:
+        return list(status.waiting)
+    return [row for row in status.waiting if row.age_s >= settings.RELAY_WAITING_SHOWN_S]

@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 ('host', models.CharField(max_length=120)),
                 ('version', models.CharField(max_length=40)),
                 ('doing', models.CharField(blank=True, max_length=200)),
-                ('facts', models.JSONField(default=dict)),
+                ('facts', models.JSONField(default=list)),
                 ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('stopped_at', models.DateTimeField(null=True)),

@@ -50,7 +50,7 @@ class ProcessHeartbeat(models.Model):
     host = models.CharField(max_length=120)
     version = models.CharField(max_length=40)
     doing = models.CharField(max_length=200, blank=True)
-    facts = models.JSONField(default=dict)
+    facts = models.JSONField(default=list)
     started_at = models.DateTimeField(db_default=Now())
     seen_at = models.DateTimeField(db_default=Now())
     stopped_at = models.DateTimeField(null=True)

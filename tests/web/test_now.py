@@ -144,7 +144,7 @@ def test_the_sentence_never_says_well_when_a_source_is_unread():
     relay, topics, lag, dlq = read_all()
     for broken in ("relay", "lag", "dlq"):
         sources = {"relay": relay, "lag": lag, "dlq": dlq, broken: BROKEN}
-        stations = list_stations(sources["relay"], topics, sources["lag"], sources["dlq"], {})
+        stations = list_stations(sources["relay"], topics, sources["lag"], sources["dlq"], {}, growing_at=100)
         said = say_now(stations, [], sources["relay"], sources["dlq"])
         assert said.aspect is not Aspect.OK
         assert "cannot be judged" in said.text or said.aspect in {Aspect.BAD, Aspect.WARN}
