@@ -19,7 +19,7 @@ if _stack_env.is_file():
 
 # -- What runs where ---------------------------------------------------------------------------------------
 DEBUG: bool = env.bool("DEBUG", False)
-SECRET_KEY_UNSET = "unset"  # the web server refuses to start with it (console/asgi.py)
+SECRET_KEY_UNSET = "unset"  # noqa: S105 - the web server refuses to start with it (console/asgi.py)
 SECRET_KEY: str = env.str("SECRET_KEY", SECRET_KEY_UNSET)
 # Keys are shown as key# + 8 hex of an HMAC with this secret; changing it changes every label.
 SIGNALBOX_KEY_LABEL_SECRET: str = env.str("SIGNALBOX_KEY_LABEL_SECRET", SECRET_KEY)
@@ -200,6 +200,7 @@ RELAY_BUSY_FOR_MS = 1_000
 RELAY_LEASE_MARGIN_S = 2
 RELAY_BROKERS_DOWN_STALL_S = 2
 RELAY_BROKER_TIMEOUT_S = 4
+RELAY_PROBE_TIMEOUT_S = 2
 RELAY_TOPIC_FACTS_S = 60
 RELAY_TOPIC_RECHECK_S = 2
 RELAY_TASK_OVERLAP_S = 2
