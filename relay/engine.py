@@ -359,7 +359,14 @@ class Engine:
                 self._note_order(row)
             self._settle_row(row)
         else:
+            self._doubt(row.topic)
             self._refuse(row, report)
+
+    def _doubt(self, topic: str) -> None:
+        """Ask anew about a topic that refused what its facts allow."""
+        known = self.topics.get(topic)
+        if known is not None:
+            self.topics[topic] = (known[0], float("-inf"))
 
     def _refuse(self, row: OutRow, failure: Failure) -> bool:
         if failure.scope is Scope.ROW:
@@ -464,6 +471,7 @@ class Engine:
         if not waiting or waiting[0] is not deferral:
             return  # its shard went to another runner
         if not isinstance(report, Acked):
+            self._doubt(row.topic)
             self._retry_failed(deferral, row, report)
             return
         self._count(row, report)

@@ -6,7 +6,7 @@ One runner is one thread with one database connection and one Kafka producer. `m
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
@@ -17,10 +17,11 @@ from django.conf import settings
 from relay import reports
 from relay.domain.backoff import Backoff
 from relay.domain.circuit import Circuit, is_stalled
+from relay.domain.outcome import TopicFacts
 from relay.domain.ownership import Peer, plan_share
 from relay.engine import Bounds, Engine, mark_stored, without_shards
 from relay.kafka.errors import ClusterUnreachableError
-from relay.kafka.ports import RecordProducer
+from relay.kafka.ports import Pending, RecordProducer
 from relay.kafka.producer import KafkaProducer
 from relay.store import Changes, ShardsLostError, Store, connect
 
@@ -112,7 +113,9 @@ class Runner:
     _paused_by: str | None = None
     _due: Due = field(default_factory=Due)
     _busy_until: float = 0.0
-    _sent_before: int = 0
+    _sent_at_opening: int = 0
+    _question: Pending[Mapping[str, TopicFacts]] | None = None
+    _probe: Pending[bool] | None = None
 
     def __post_init__(self) -> None:
         self.engine = self._new_engine()
@@ -170,6 +173,7 @@ class Runner:
         if now >= self._due.share:
             self._share(store, now)
         self.engine.producer.poll(0)
+        self._hear_answer(now)
         self._judge_cluster(now)
         self._persist_if_due(store, now)
         worked = 0
@@ -264,8 +268,7 @@ class Runner:
         if now >= self._due.retry:
             self._retry(store, now)
         rows = self._read(store) if engine.may_read() else 0
-        if not self._ask_topics(now):
-            return 0
+        self._ask(engine.topics_to_ask(now))
         sent = engine.pump(self._has_lease)
         if sent:
             self.on_step("produce")
@@ -287,25 +290,28 @@ class Runner:
         due = self.engine.due_deferrals(now)
         if not due:
             return
-        rows = store.fetch_rows([(d.shard, d.position) for d in due])
-        unknown = {d.topic for d in due} - set(self.engine.topics)
-        if unknown and not self._ask(unknown, now):
-            return
-        for row in rows:
+        self._ask({d.topic for d in due} - set(self.engine.topics))
+        known = [(d.shard, d.position) for d in due if d.topic in self.engine.topics]
+        for row in store.fetch_rows(known) if known else ():
             self.engine.retry(row)
 
-    def _ask_topics(self, now: float) -> bool:
-        wanted = self.engine.topics_to_ask(now)
-        return self._ask(wanted, now) if wanted else True
+    def _ask(self, topics: set[str]) -> None:
+        """Ask the broker about topics unless a question is on its way; the loop goes on meanwhile."""
+        if topics and self._question is None:
+            self._question = self.engine.producer.ask(topics, settings.RELAY_BROKER_TIMEOUT_S)
 
-    def _ask(self, topics: set[str], now: float) -> bool:
+    def _hear_answer(self, now: float) -> None:
+        if self._question is None:
+            return
         try:
-            facts = self.engine.producer.describe(topics, settings.RELAY_BROKER_TIMEOUT_S)
+            facts = self._question.poll()
         except ClusterUnreachableError as error:
+            self._question = None
             self._open_circuit(now, str(error))
-            return False
-        self.engine.learn(facts.values(), lease_clock())
-        return True
+            return
+        if facts is not None:
+            self._question = None
+            self.engine.learn(facts.values(), now)
 
     def _wait(self, worked: int) -> None:
         if worked:
@@ -313,6 +319,9 @@ class Runner:
         engine = self.engine
         if engine.unacked:
             engine.producer.poll(0.005)
+            return
+        if self._question is not None and engine.queue:
+            self.stopping.wait(0.005)
             return
         idle = settings.RELAY_BUSY_WAIT_MS if self._is_busy() else settings.RELAY_IDLE_WAIT_MS
         self.stopping.wait(idle / 1000)
@@ -333,22 +342,39 @@ class Runner:
         )
         if stalled:
             self._open_circuit(now, "no acknowledgement from Kafka")
-        elif self.circuit.is_open and engine.unacked:
+        elif self.circuit.is_open:
+            self._look_for_life(now)
+
+    def _look_for_life(self, now: float) -> None:
+        """Close the circuit on an acknowledgement, or on an answer while nothing is in the air."""
+        engine = self.engine
+        if engine.sent_total > self._sent_at_opening:
             self._close_circuit()
-        elif self.circuit.may_probe(now):
-            answered = engine.producer.is_reachable(1)
-            self.circuit = self.circuit.after_probe(lease_clock(), answered=answered)
-            if answered:
-                self._close_circuit()
+        elif self._probe is not None:
+            self._hear_probe(self._probe)
+        elif not engine.unacked and self.circuit.may_probe(now):
+            self._probe = engine.producer.probe(settings.RELAY_PROBE_TIMEOUT_S)
+
+    def _hear_probe(self, probe: Pending[bool]) -> None:
+        answered = probe.poll()
+        if answered is None:
+            return
+        self._probe = None
+        if answered and not self.engine.unacked:
+            self._close_circuit()
+        else:
+            self.circuit = self.circuit.after_probe(lease_clock(), answered=False)
 
     def _open_circuit(self, now: float, reason: str) -> None:
         if not self.circuit.is_open:
             log.warning("relay.circuit_opened", runner=self.name, reason=reason)
+            self._sent_at_opening = self.engine.sent_total
             self._due.beat = 0.0
         self.circuit = self.circuit.opened(now, reason)
 
     def _close_circuit(self) -> None:
         self.circuit = Circuit()
+        self._probe = None
         self._due.beat = 0.0
         log.info("relay.circuit_closed", runner=self.name)
         reports.cluster_is_back()
@@ -402,6 +428,7 @@ class Runner:
         sent = self.engine.sent_total
         self.engine = self._new_engine()
         self.engine.sent_total = sent
+        self._question = self._probe = None
         if self._store is not None:
             self._store.close()
             self._store = None

@@ -11,16 +11,17 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from django.conf import settings
 from django.db import connection, transaction
 
-from relay.facade import declare_topic, publish
+from relay.facade import declare_topic, list_open_incidents, publish
 from relay.kafka.topics import create_missing_topics
 from relay.runner import Runner
 from relay.types import TopicSpec
 
 ROOT = Path(__file__).resolve().parent.parent
-WITHIN_S = 30
+WITHIN_S = 60
 
 
 def wait_until(condition, within_s=WITHIN_S, every_s=0.01):
@@ -134,12 +135,12 @@ def first_occurrences(messages):
 
 
 @contextmanager
-def relay_child(step="never", nth=1):
+def relay_child(step="never", nth=1, **env):
     """`tests.relay_child` on this test's database; it is killed at the end if it is still there."""
     database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.relay_child", step, str(nth)],
-        env={**os.environ, "DATABASE_URL": database, "SIGNALBOX_PROCESS": "child"},
+        env={**os.environ, "DATABASE_URL": database, "SIGNALBOX_PROCESS": "child", **env},
         cwd=ROOT,
     )
     try:
@@ -147,6 +148,25 @@ def relay_child(step="never", nth=1):
     finally:
         process.kill()
         process.wait(timeout=10)
+
+
+def has_incident(kind, cause):
+    """Tell whether an incident of (kind, cause) is open."""
+    return any((i.kind, i.cause) == (kind, cause) for i in list_open_incidents())
+
+
+def alter_topic(topic, name, value):
+    """Set a topic's configuration on the broker."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = admin_client()  # kept: its answers end with it
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(WITHIN_S)
+
+
+def admin_client():
+    """An admin client of the tests' broker."""
+    return AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
 
 
 def end_leases():

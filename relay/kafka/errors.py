@@ -10,7 +10,6 @@ _ROW_FINAL = frozenset(
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_MSG,
         KafkaError.INVALID_TIMESTAMP,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError._INVALID_ARG,  # noqa: SLF001
     }
 )
@@ -19,6 +18,8 @@ _TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        # The relay has checked the partition before: the topic was deleted, or made anew with fewer.
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError.TOPIC_EXCEPTION,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.UNKNOWN_TOPIC_ID,

@@ -1,8 +1,8 @@
 """What the relay needs of a Kafka client."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from relay.domain.outcome import Failure, TopicFacts
 
@@ -17,6 +17,18 @@ class Acked:
 
 Report = Acked | Failure
 OnReport = Callable[[Report], None]
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Pending(Protocol[Answer_co]):
+    """A question to the cluster that is on its way; nobody waits for it."""
+
+    def poll(self) -> Answer_co | None:
+        """Return the answer; None = not yet.
+
+        Raises:
+            ClusterUnreachableError: no answer in time.
+        """
 
 
 class RecordProducer(Protocol):
@@ -40,15 +52,11 @@ class RecordProducer(Protocol):
     def flush(self, timeout_s: float) -> None:
         """Wait for the reports of all that was handed over, at most `timeout_s`."""
 
-    def describe(self, topics: Collection[str], timeout_s: float) -> dict[str, TopicFacts]:
-        """Ask the broker about topics.
+    def ask(self, topics: Collection[str], timeout_s: float) -> Pending[Mapping[str, TopicFacts]]:
+        """Ask the broker about topics, without waiting; the answer raises `ClusterUnreachableError` when none came."""
 
-        Raises:
-            ClusterUnreachableError: no answer in time.
-        """
-
-    def is_reachable(self, timeout_s: float) -> bool:
-        """Tell whether a broker answers."""
+    def probe(self, timeout_s: float) -> Pending[bool]:
+        """Ask whether a broker answers, without waiting."""
 
     @property
     def brokers_down(self) -> bool:

@@ -4,7 +4,8 @@
 breaks the order. The relay judges a stall by the age of its oldest unacknowledged row instead.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -21,6 +22,9 @@ from relay.kafka.ports import Acked, OnReport
 log = structlog.get_logger(__name__)
 
 BATCH_BYTES = 1_000_000
+TOPIC_GONE_AFTER_MS = 5_000
+# The client ends a request at its timeout; a question is given up this much later even if it did not.
+ANSWER_GRACE_S = 1
 # The client must not refuse what a topic takes; the relay checks against the topic's own limit.
 CLIENT_MESSAGE_BYTES = 1_000_000_000
 
@@ -94,35 +98,30 @@ class KafkaProducer:
         for client in self._clients.values():
             client.flush(timeout_s)
 
-    def describe(self, topics: Collection[str], timeout_s: float) -> dict[str, TopicFacts]:
+    def ask(self, topics: Collection[str], timeout_s: float) -> "TopicQuestion":
         """Ask for partitions and limits; see `RecordProducer`. A limit that may not be read is None."""
         admin = self._admin_client()
         names = sorted(topics)
         described = admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
         limits = {
-            name: admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)], request_timeout=timeout_s)
+            name: next(
+                iter(
+                    admin.describe_configs(
+                        [ConfigResource(ResourceType.TOPIC, name)], request_timeout=timeout_s
+                    ).values()
+                )
+            )
             for name in names
         }
-        facts = {name: _read_topic(name, described[name], timeout_s) for name in names}
-        return {
-            name: fact
-            if fact.failure
-            else TopicFacts(
-                name=name,
-                partitions=fact.partitions,
-                max_message_bytes=_read_limit(next(iter(limits[name].values())), timeout_s),
-            )
-            for name, fact in facts.items()
-        }
+        return TopicQuestion(described, limits, timeout_s + ANSWER_GRACE_S)
 
-    def is_reachable(self, timeout_s: float) -> bool:
+    def probe(self, timeout_s: float) -> "ClusterProbe":
         """Ask for the brokers; see `RecordProducer`."""
-        try:
-            self._admin_client().describe_cluster(request_timeout=timeout_s).result(timeout_s + 1)
-        except (KafkaException, TimeoutError):
-            return False
-        self._down = False
-        return True
+        return ClusterProbe(
+            self._admin_client().describe_cluster(request_timeout=timeout_s),
+            timeout_s + ANSWER_GRACE_S,
+            self._is_up,
+        )
 
     @property
     def brokers_down(self) -> bool:
@@ -137,6 +136,9 @@ class KafkaProducer:
             client.flush(0.1)
         self._clients.clear()
         self._by_topic.clear()
+
+    def _is_up(self) -> None:
+        self._down = False
 
     def _client_for(self, facts: TopicFacts) -> Producer:
         batch = min(BATCH_BYTES, facts.max_message_bytes or BATCH_BYTES)
@@ -161,6 +163,9 @@ class KafkaProducer:
             "reconnect.backoff.ms": 100,
             "reconnect.backoff.max.ms": 1_000,
             "error_cb": self._on_error,
+            # Below the relay's stall limit: a topic that is deleted under rows in the air is that topic's failure, not
+            # the cluster's. A topic that only looks missing is held for a moment and resumes.
+            "topic.metadata.propagation.max.ms": TOPIC_GONE_AFTER_MS,
             "log_level": 2,
         }
 
@@ -175,21 +180,57 @@ class KafkaProducer:
         log.info("relay.kafka_error", code=error.name())
 
 
-def _read_topic(name: str, future: "Future[Any]", timeout_s: float) -> TopicFacts:
+class TopicQuestion:
+    """`Pending` facts of topics: the partitions and the limit of each."""
+
+    def __init__(
+        self, topics: "Mapping[str, Future[Any]]", limits: "Mapping[str, Future[Any]]", within_s: float
+    ) -> None:
+        self._topics = topics
+        self._limits = limits
+        self._until = time.monotonic() + within_s
+
+    def poll(self) -> dict[str, TopicFacts] | None:
+        """Return the facts once every part of the answer is there; see `Pending`."""
+        if not all(future.done() for future in (*self._topics.values(), *self._limits.values())):
+            if time.monotonic() > self._until:
+                raise ClusterUnreachableError("the cluster did not answer in time")
+            return None
+        return {name: _read_facts(name, topic, self._limits[name]) for name, topic in self._topics.items()}
+
+
+class ClusterProbe:
+    """`Pending` yes or no: does a broker answer?"""
+
+    def __init__(self, future: "Future[Any]", within_s: float, on_yes: Callable[[], None]) -> None:
+        self._future = future
+        self._until = time.monotonic() + within_s
+        self._on_yes = on_yes
+
+    def poll(self) -> bool | None:
+        """Return whether a broker answered; see `Pending`."""
+        if not self._future.done():
+            return False if time.monotonic() > self._until else None
+        if self._future.exception() is not None:
+            return False
+        self._on_yes()
+        return True
+
+
+def _read_facts(name: str, topic: "Future[Any]", limit: "Future[Any]") -> TopicFacts:
     try:
-        return TopicFacts(name=name, partitions=len(future.result(timeout_s + 1).partitions))
-    except TimeoutError as error:
-        raise ClusterUnreachableError("the cluster did not answer in time") from error
+        partitions = len(topic.result().partitions)
     except KafkaException as error:
         failure = classify(error.args[0])
         if failure.scope is Scope.CLUSTER:
             raise ClusterUnreachableError(failure.text) from error
         # A broker that knows the topic's name as invalid says so here: the topic's failure, not the row's.
         return TopicFacts(name=name, failure=Failure(scope=Scope.TOPIC, code=failure.code, text=failure.text))
+    return TopicFacts(name=name, partitions=partitions, max_message_bytes=_read_limit(limit))
 
 
-def _read_limit(future: "Future[Any]", timeout_s: float) -> int | None:
+def _read_limit(future: "Future[Any]") -> int | None:
     try:
-        return int(future.result(timeout_s + 1)["max.message.bytes"].value)
-    except (KafkaException, TimeoutError, KeyError, ValueError):
+        return int(future.result()["max.message.bytes"].value)
+    except (KafkaException, KeyError, ValueError):
         return None

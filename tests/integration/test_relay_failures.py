@@ -1,13 +1,10 @@
 import pytest
-from confluent_kafka.admin import AdminClient
-from django.conf import settings
 from django.db import connection, transaction
 
 from relay.facade import (
     ensure_topics,
     get_relay_status,
     get_topic,
-    list_open_incidents,
     pause_relay,
     publish,
     resume_relay,
@@ -15,9 +12,12 @@ from relay.facade import (
 from relay.kafka.topics import create_missing_topics
 from relay.types import IncidentKind
 from tests.relay_helpers import (
+    admin_client,
+    alter_topic,
     count_unsent,
     event_id,
     first_occurrences,
+    has_incident,
     make_topic,
     publish_keys,
     read_topic,
@@ -54,9 +54,7 @@ def test_a_row_with_bad_headers_fails_at_once_and_only_its_key_waits():
     with running_relay():
         wait_until(lambda: [event_id(m) for m in read_topic(topic)] == [str(other.id)])
         wait_until(lambda: len(get_relay_status().waiting) == 2)
-        wait_until(
-            lambda: any(i.kind is IncidentKind.RELAY_ROW_FAILED and i.cause == topic for i in list_open_incidents())
-        )
+        wait_until(lambda: has_incident(IncidentKind.RELAY_ROW_FAILED, topic))
         status = get_relay_status()
         assert [(str(r.event_id), r.why.split(":")[0]) for r in status.waiting] == [
             (bad, "failed, a person must act"),
@@ -75,7 +73,7 @@ def test_a_row_with_bad_headers_fails_at_once_and_only_its_key_waits():
 
 def test_a_row_above_the_real_limit_of_its_topic_delays_nobody():
     topic = make_topic(partitions=1)
-    _alter(topic, "max.message.bytes", "2000")
+    alter_topic(topic, "max.message.bytes", "2000")
     with transaction.atomic():
         publish(topic, key="large", type="t", payload="x" * 5_000)
     expected = publish_keys(topic, keys=5, rows=200)
@@ -108,9 +106,7 @@ def test_a_topic_missing_on_the_broker_is_held_alone_and_resumes_in_order():
     with running_relay():
         wait_until(lambda: len(read_topic(present)) == 50)
         wait_until(lambda: [h.topic for h in get_relay_status().holds] == [missing])
-        wait_until(
-            lambda: any(i.kind is IncidentKind.RELAY_TOPIC_FAILED and i.cause == missing for i in list_open_incidents())
-        )
+        wait_until(lambda: has_incident(IncidentKind.RELAY_TOPIC_FAILED, missing))
         assert get_relay_status().oldest.why.startswith("topic held: ")
         assert get_relay_status().unsent.value == 50
         more = publish_keys(missing, keys=10, rows=30, start=50)
@@ -158,15 +154,61 @@ def test_declared_topics_are_created_once_and_never_altered():
     topic = make_topic("declared", partitions=5, create=False)
     assert topic in ensure_topics()
     assert topic not in ensure_topics()
-    admin = AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 5
+    assert len(admin_client().list_topics(topic, timeout=10).topics[topic].partitions) == 5
 
 
-def _alter(topic, name, value):
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+def test_a_row_refused_after_a_later_one_of_its_key_was_taken_is_marked_as_broken_order():
+    topic = make_topic(partitions=1)
+    with running_relay() as runner:
+        publish_keys(topic, keys=1, rows=1)  # the relay knows the topic's limit from now on
+        wait_until(lambda: count_unsent() == 0)
+        alter_topic(topic, "max.message.bytes", "500000")
+        with transaction.atomic():  # too large for one batch together, so the broker judges each alone
+            refused = publish(topic, key="k", type="t", payload="x" * 900_000)
+            taken = publish(topic, key="k", type="t", payload="x" * 300_000)
+        wait_until(lambda: has_incident(IncidentKind.RELAY_ORDER_BROKEN, topic))
+        assert [event_id(m) for m in read_topic(topic)][1:] == [str(taken.id)]
+        (key,) = wait_until(lambda: get_relay_status().deferred)
+        assert (key.topic, key.rows) == (topic, 1)
+        assert is_marked_broken(refused)
+        assert len(runner.engine.shards) == 64
 
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result()
+
+def test_the_relay_asks_anew_about_a_limit_that_refused_a_row():
+    topic = make_topic(partitions=1)
+    with running_relay():
+        publish_keys(topic, keys=1, rows=1)
+        wait_until(lambda: count_unsent() == 0)
+        alter_topic(topic, "max.message.bytes", "500000")
+        with transaction.atomic():
+            publish(topic, key="k", type="t", payload="x" * 900_000)
+        wait_until(lambda: [d.failed for d in get_relay_status().deferred] == [True])
+        assert "500,000" in get_relay_status().deferred[0].error
+
+
+def test_a_topic_that_is_deleted_under_the_relay_is_held_and_resumes_in_order_when_it_is_back():
+    gone, present = make_topic("gone", partitions=2), make_topic("present")
+    with running_relay() as runner:
+        publish_keys(gone, keys=5, rows=5)
+        wait_until(lambda: count_unsent() == 0)
+        admin = admin_client()
+        for future in admin.delete_topics([gone]).values():
+            future.result(60)
+        held = publish_keys(gone, keys=5, rows=50)
+        publish_keys(present, keys=5, rows=50)
+        wait_until(lambda: len(read_topic(present)) == 50)
+        wait_until(lambda: [h.topic for h in get_relay_status().holds] == [gone])
+        wait_until(lambda: has_incident(IncidentKind.RELAY_TOPIC_FAILED, gone))
+        assert not runner.circuit.is_open
+        create_missing_topics([get_topic(gone)])
+        wait_until(lambda: count_unsent() == 0)
+    assert first_occurrences(read_topic(gone)) == held
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM relay_deferred")
+        assert cursor.fetchone() == (0,)
+
+
+def is_marked_broken(event):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT order_broken FROM relay_deferred WHERE event_id = %s", [event.id])
+        return cursor.fetchone() == (True,)
