@@ -1,6 +1,7 @@
 """Stop what the test run started: its settings (console/settings/test.py) start PostgreSQL, Valkey and Kafka."""
 
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("own_stack"):
             item.add_marker(pytest.mark.xdist_group("own_stack"))
+
+
+def pytest_configure() -> None:
+    """Let SIGTERM end the run as Ctrl-C does: a runner that cancels sends it, and the services must not stay."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests measured: they promise order and counts, and say the seconds without failing by them."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"measured: {name}: {value}")
 
 
 def pytest_unconfigure() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
@@ -17,10 +19,12 @@ from confluent_kafka.admin import AdminClient
 
 from console.stack.ports import choose_ports
 from console.stack.programs import BASE_DIR, manage, web_command
+from tests.stack import ended_with_parent
 
 COMMAND_WITHIN_S = 90
 STOP_WITHIN_S = 30
 PAGE_WITHIN_S = 120
+NAMED_BY_OWNER = re.compile(r"t(\d+)x[0-9a-f]{8}-")
 
 
 def wait_until(condition: Callable[[], object], *, within_s: float, what: str) -> float:
@@ -37,7 +41,7 @@ class App:
 
     def __init__(self, folder, *, valkey_db=3):
         self.folder = folder
-        self.prefix = f"t{uuid.uuid4().hex[:8]}-"
+        self.prefix = f"t{os.getpid()}x{uuid.uuid4().hex[:8]}-"
         self.database = f"app_{self.prefix[:-1]}"
         self.running: dict[str, subprocess.Popen] = {}
         self.wanted: dict[str, tuple[str, ...]] = {}
@@ -62,6 +66,7 @@ class App:
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self):
+        self._remove_what_killed_runs_left()
         with psycopg.connect(self._admin_url, autocommit=True) as conn:
             conn.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(self.database)))
         try:
@@ -74,11 +79,7 @@ class App:
     def __exit__(self, *_):
         for name in list(self.running):
             self.kill(name)
-        with psycopg.connect(self._admin_url, autocommit=True) as conn:
-            conn.execute(
-                psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(psycopg.sql.Identifier(self.database))
-            )
-        self._delete_topics()
+        self._remove(self.prefix)
 
     def manage(self, *args):
         done = subprocess.run(
@@ -159,10 +160,28 @@ class App:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=ended_with_parent(signal.SIGKILL),  # noqa: PLW1509 - one prctl call, no lock
             )
 
-    def _delete_topics(self):
-        admin = AdminClient({"bootstrap.servers": self.env["KAFKA_BOOTSTRAP_SERVERS"]})
-        topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith(self.prefix)]
-        for future in admin.delete_topics(topics).values() if topics else []:
+    def _remove(self, prefix):
+        """Drop the database and the topics of one app."""
+        name = psycopg.sql.Identifier(f"app_{prefix[:-1]}")
+        with psycopg.connect(self._admin_url, autocommit=True) as conn:
+            conn.execute(psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+        topics = [name for name in self._topics() if name.startswith(prefix)]
+        for future in self._admin().delete_topics(topics).values() if topics else []:
             future.result(timeout=10)
+
+    def _remove_what_killed_runs_left(self):
+        """A kept stack outlives its runs."""
+        with psycopg.connect(self._admin_url) as conn:
+            databases = conn.execute("SELECT datname FROM pg_database WHERE datname LIKE 'app\\_t%'").fetchall()
+        found = [NAMED_BY_OWNER.match(name) for name in [*self._topics(), *(f"{row[0][4:]}-" for row in databases)]]
+        for prefix in {match[0] for match in found if match and not Path(f"/proc/{match[1]}").exists()}:
+            self._remove(prefix)
+
+    def _topics(self):
+        return list(self._admin().list_topics(timeout=10).topics)
+
+    def _admin(self):
+        return AdminClient({"bootstrap.servers": self.env["KAFKA_BOOTSTRAP_SERVERS"]})

@@ -4,8 +4,10 @@
 `.signalbox/test-stack.json` and leave it alone. For people who run the tests often.
 """
 
+import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +20,35 @@ from console.stack import kafka, postgres, valkey
 from console.stack.ports import choose_ports
 
 ROOT = Path(__file__).resolve().parent.parent
-KEPT = ROOT / ".signalbox" / "test-stack.json"
+BASE = ROOT / ".signalbox"
+KEPT = BASE / "test-stack.json"
+PR_SET_PDEATHSIG = 1
+# Kafka's own shutdown takes long, and nobody wants its data again; PostgreSQL's is the fast one.
+STOP_SIGNALS = {"postgres": signal.SIGINT, "valkey": signal.SIGTERM, "kafka": signal.SIGKILL}
+
+
+def ended_with_parent(how):
+    """A `preexec_fn`: the child gets the signal `how` when its parent ends in any way, even by kill -9 (on Linux)."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, how)
+
+
+def make_folder(purpose):
+    """A folder beside the checkout's data, not in /tmp: PostgreSQL's other user must reach it."""
+    BASE.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"test-{os.getpid()}-{purpose}-", dir=BASE))
+    folder.chmod(0o755)
+    return folder
+
+
+def remove_old_folders():
+    """Delete what killed runs left."""
+    for folder in BASE.glob("test-*-*"):
+        owner = re.match(r"test-(\d+)-", folder.name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -65,17 +95,25 @@ class ServiceStack:
     def _spawn(self, name, args, user=None):
         log = (self.data / f"{name}.log").open("ab")
         self.running[name] = subprocess.Popen(
-            args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, user=user, cwd="/", start_new_session=True
+            args,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            user=user,
+            cwd="/",
+            start_new_session=True,
+            preexec_fn=ended_with_parent(STOP_SIGNALS[name]),  # noqa: PLW1509 - one prctl call, no lock
         )
+        log.close()
 
     def stop_one(self, name, how=None):
         process = self.running.pop(name)
-        process.send_signal(how or (signal.SIGINT if name == "postgres" else signal.SIGTERM))
+        process.send_signal(how or STOP_SIGNALS[name])
         process.wait(timeout=60)
 
     def stop(self):
         for name in list(self.running):
-            self.stop_one(name, signal.SIGKILL if name == "kafka" else None)
+            self.stop_one(name)
 
 
 _started = None
@@ -91,11 +129,8 @@ def ensure_services():
         if Path(f"/proc/{kept['pid']}").exists():
             return {**kept["env"], "SIGNALBOX_TEST_STACK": "kept"}
         KEPT.unlink()
-    # Beside the checkout's data, not in /tmp: PostgreSQL's other user must reach it.
-    base = ROOT / ".signalbox"
-    base.mkdir(exist_ok=True)
-    _started = ServiceStack(Path(tempfile.mkdtemp(prefix="test-", dir=base)))
-    _started.data.chmod(0o755)
+    remove_old_folders()
+    _started = ServiceStack(make_folder("run"))
     return {**_started.start().env, "SIGNALBOX_TEST_STACK": "started"}
 
 
@@ -106,7 +141,7 @@ def stop_services():
 
 
 def _keep():
-    stack = ServiceStack(ROOT / ".signalbox" / "test-kept")
+    stack = ServiceStack(BASE / "test-kept")
     stack.start()
     KEPT.write_text(json.dumps({"pid": os.getpid(), "env": stack.env}))
     print(f"the stack stays until this process ({os.getpid()}) ends")

@@ -1,7 +1,5 @@
 import shutil
 import signal
-import tempfile
-from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -9,7 +7,6 @@ from django.db import connection
 from relay.facade import get_relay_status, list_open_incidents
 from relay.types import IncidentKind
 from tests.relay_helpers import (
-    ROOT,
     count_unsent,
     first_occurrences,
     make_topic,
@@ -19,7 +16,7 @@ from tests.relay_helpers import (
     skip_to_now,
     wait_until,
 )
-from tests.stack import ServiceStack
+from tests.stack import ServiceStack, make_folder
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.own_stack]
 
@@ -27,8 +24,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.own_stack]
 @pytest.fixture
 def broker(settings):
     """A Kafka of this test's own."""
-    (ROOT / ".signalbox").mkdir(exist_ok=True)
-    stack = ServiceStack(Path(tempfile.mkdtemp(prefix="relay-", dir=ROOT / ".signalbox")))
+    stack = ServiceStack(make_folder("relay"))
     stack.start_kafka()
     settings.KAFKA_BOOTSTRAP_SERVERS = f"127.0.0.1:{stack.ports['kafka']}"
     yield stack

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from console.stack.data_dir import open_data_dir
 from console.stack.leftovers import find_processes
 from console.stack.page import is_page_ready
 from console.stack.ports import choose_ports, is_free
+from tests.stack import ended_with_parent, make_folder
 
 pytestmark = [pytest.mark.own_stack, pytest.mark.timeout(900)]
 
@@ -45,6 +45,7 @@ class Up:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=ended_with_parent(signal.SIGINT),  # noqa: PLW1509 - one prctl call, no lock
             )
 
     def output(self):
@@ -66,8 +67,7 @@ class Up:
 @pytest.fixture
 def folder():
     """A folder with a space in its name, on ports that are free now; whatever is left in it is killed at the end."""
-    base = Path(tempfile.mkdtemp(prefix="up test ", dir=ROOT / ".signalbox"))
-    base.chmod(0o755)
+    base = make_folder("up test")
     choose_ports(base / "ports.json", prefer=False)
     yield base
     for process in find_processes(open_data_dir(base).mark):
