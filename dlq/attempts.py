@@ -5,6 +5,9 @@ back to a savepoint and parks the record in the same transaction. Nothing here m
 
 What happens after the handler's savepoint (the commit itself, hooks that run on commit) is never a reason to park:
 it may have been committed, and the dedupe row of the next attempt knows.
+
+A handler that breaks the transaction it was lent (closes the connection, ends the transaction, leaves a block open)
+is parked at once in a transaction of its own, on a new connection.
 """
 
 import sysconfig
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from dlq import services
 from dlq.domain.classify import classify, name_class, retry_after_s
@@ -95,6 +98,18 @@ class _Again(Exception):
         self.outcome = outcome
 
 
+class TransactionAbused(Exception):
+    """The handler broke the transaction that it was lent; its text is fixed."""
+
+
+class _Broken(Exception):
+    """Carries a failure out of a transaction that can no longer be used."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.error_class)
+        self.failure = failure
+
+
 class Attempts:
     """Works records of one group; one instance a process, called from its worker threads."""
 
@@ -106,13 +121,13 @@ class Attempts:
         self._scene = read_scene()
 
     def work(self, record: ConsumerRecord, tries: Tries, slot: int) -> Outcome:
-        """Finish the record, or say why it has to wait. Never raises an `Exception`."""
+        """Finish the record, or say why it has to wait. Never raises."""
         try:
             return self._work(record, tries, slot)
         except _Again as again:
             _drop_unusable_connection()
             return again.outcome
-        except Exception as error:  # noqa: BLE001 - whatever it is, the record waits and is tried again
+        except BaseException as error:  # noqa: BLE001 - also a hook that calls sys.exit(): the record waits
             _drop_unusable_connection()
             return Retry(name_class(error), retry_after_s(error))
 
@@ -124,7 +139,11 @@ class Attempts:
         spec = self._routes.find(record.place.topic, envelope.event_type)
         if spec is None:
             return Ignored()
-        return self._handle(record, envelope, spec, tries, slot)
+        try:
+            return self._handle(record, envelope, spec, tries, slot)
+        except _Broken as broken:
+            _replace_connection()
+            return self._park(record, broken.failure, spec.name, slot)
 
     def _handle(
         self, record: ConsumerRecord, envelope: Envelope, spec: HandlerSpec, tries: Tries, slot: int
@@ -137,6 +156,8 @@ class Attempts:
             if not isinstance(outcome, _Failed):
                 return outcome
             failure = self._judge(outcome.error, envelope, spec, tries)
+            if not _is_whole():
+                raise _Broken(failure)
             return self._park_here(record, failure, spec.name, slot)
 
     def _apply(
@@ -154,6 +175,7 @@ class Attempts:
                     return Duplicate()
                 result = spec.run(read_event(record, envelope, spec.decode), tx)
                 self._settle(result, envelope, tx)
+            _require_whole()
         except BaseException as error:  # noqa: BLE001 - also a handler that calls sys.exit() has only failed
             return _Failed(error)
         return Applied()
@@ -174,10 +196,13 @@ class Attempts:
         Raises:
             _Again: it is tried again, after the whole transaction was rolled back.
         """
-        if isinstance(error, Undecodable | services.ResultRefused):
+        if _is_closed_here():
+            text = "the handler closed the database connection that its transaction is on"
+            error = TransactionAbused(text).with_traceback(error.__traceback__)
+        if isinstance(error, Undecodable | services.ResultRefused | TransactionAbused):
             return self._fixed(error, tries, spec.name, envelope)
-        found = classify(error)
-        is_unknown = found is FailureClass.UNKNOWN
+        found = FailureClass.TRANSIENT if _is_lost() else classify(error)
+        is_unknown = found is FailureClass.UNKNOWN and _is_whole()
         if found is FailureClass.TRANSIENT or (is_unknown and tries.spent + 1 < settings.CONSUMER_UNKNOWN_ATTEMPTS):
             raise _Again(Retry(name_class(error), retry_after_s(error), is_spent=is_unknown))
         return describe_failure(
@@ -238,6 +263,36 @@ def limit_session() -> None:
     _session.limited = connection.connection
 
 
+def _is_whole() -> bool:
+    """Tell whether the transaction around the handler can still be used as if the handler had not been there."""
+    return connection.in_atomic_block and not connection.needs_rollback and not connection.savepoint_ids
+
+
+def _require_whole() -> None:
+    if not _is_whole():
+        raise TransactionAbused("the handler left a transaction block open, so its effect could not be committed")
+
+
+def _is_closed_here() -> bool:
+    """Tell whether the connection was closed from this side, which only a handler does."""
+    raw = connection.connection
+    return raw is not None and raw.closed and not raw.broken
+
+
+def _is_lost() -> bool:
+    """Tell whether the server, and not the handler, ended the connection: an outage, whatever was raised over it."""
+    return connection.connection is not None and connection.connection.broken
+
+
 def _drop_unusable_connection() -> None:
-    if connection.connection is not None and not connection.is_usable():
+    if connection.in_atomic_block:
+        _replace_connection()
+    elif connection.connection is not None and not connection.is_usable():
         connection.close()
+
+
+def _replace_connection() -> None:
+    """Throw this thread's connection away, whatever state it is in: its open transaction is rolled back."""
+    if connection.connection is not None:
+        connection.connection.close()
+    del connections[DEFAULT_DB_ALIAS]

@@ -111,12 +111,20 @@ def _look_up(error: BaseException) -> FailureClass | None:
 
 def _http_status(error: BaseException) -> int | None:
     """Read the status of an error that carries an HTTP answer (httpx, requests, urllib and their like)."""
-    response = getattr(error, "response", None)
+    response = _read(error, "response")
     for holder, name in ((response, "status_code"), (error, "status_code"), (response, "status"), (error, "code")):
-        status = getattr(holder, name, None)
+        status = _read(holder, name)
         if type(status) is int and 400 <= status <= 599:
             return status
     return None
+
+
+def _read(holder: object, name: str) -> object:
+    """Return an attribute of a foreign object, None without one: its property may raise anything."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - an error that cannot be looked at is still judged, by its class
+        return None
 
 
 def _full_name(cls: type) -> str:
