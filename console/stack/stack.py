@@ -12,7 +12,7 @@ from console.stack.data_dir import DataDir
 from console.stack.errors import StackError
 from console.stack.leftovers import MARK, end_leftovers
 from console.stack.page import is_page_ready
-from console.stack.ports import choose_ports, is_free
+from console.stack.ports import PortHolds, choose_ports, is_free, is_listening
 from console.stack.programs import (
     APP_GROUP,
     BASE_DIR,
@@ -77,6 +77,7 @@ class Stack:
         self._options = options
         self._progress = progress
         self._ports: dict[str, int] = {}
+        self._holds = PortHolds()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._client = SupervisorClient(data.socket)
         self._env = {
@@ -140,6 +141,7 @@ class Stack:
         end_leftovers(self.data.mark, hurry=hurry)
         if self._supervisor is not None:
             self._supervisor.wait(timeout=STOP_WITHIN_S)
+        self._holds.drop()
 
     # -- start -------------------------------------------------------------------------------------------
     def _end_leftovers(self) -> None:
@@ -148,9 +150,10 @@ class Stack:
 
     def _choose_ports(self) -> None:
         wanted = self._options.web_port
-        if wanted is not None and not is_free(wanted):
+        if wanted is not None and not (self._holds.take(wanted) and is_free(wanted)):
             raise StackError(f"Port {wanted} is taken. Choose another one: manage.py up --port NUMBER.")
-        self._ports = choose_ports(self.data.root / "ports.json", prefer=self._options.prefer_ports, web=wanted)
+        file = self.data.root / "ports.json"
+        self._ports = choose_ports(file, prefer=self._options.prefer_ports, web=wanted, holds=self._holds)
 
     def _services(self) -> list[Program]:
         programs: list[Program] = []
@@ -169,9 +172,9 @@ class Stack:
     def _service_steps(self) -> list[Step]:
         steps: list[Step] = []
         if not self._is_outside("VALKEY_URL"):
-            steps.append(Step("Valkey", lambda: valkey.is_ready(self._ports["valkey"])))
+            steps.append(Step("Valkey", lambda: self._is_up("valkey", valkey.is_ready)))
         if not self._is_outside("KAFKA_BOOTSTRAP_SERVERS"):
-            steps.append(Step(f"Kafka {kafka.kafka_version()}", lambda: kafka.is_ready(self._ports["kafka"])))
+            steps.append(Step(f"Kafka {kafka.kafka_version()}", lambda: self._is_up("kafka", kafka.is_ready)))
         return steps
 
     def _database_env(self) -> dict[str, str]:
@@ -182,7 +185,7 @@ class Stack:
             [
                 Step(
                     f"PostgreSQL {postgres.major_version()}",
-                    lambda: postgres.is_ready(self._ports["postgres"], password),
+                    lambda: self._is_up("postgres", lambda port: postgres.is_ready(port, password)),
                 )
             ]
         )
@@ -212,7 +215,7 @@ class Stack:
         )
         write_app(self.data, programs)
         self._client.start_app()
-        self._wait([Step("Page", lambda: is_page_ready(self._ports["web"]))], within_s=PAGE_WITHIN_S)
+        self._wait([Step("Page", lambda: self._is_up("web", is_page_ready))], within_s=PAGE_WITHIN_S)
         self._client.start_rest()
 
     def _wait(self, steps: Sequence[Step], within_s: float = READY_WITHIN_S) -> None:
@@ -227,6 +230,22 @@ class Stack:
                 names = ", ".join(step.name for step in waiting)
                 raise StackError(f"Not ready within {within_s:g} s: {names}. Look into {self.data.logs}.")
             time.sleep(LOOK_EVERY_S)
+
+    def _is_up(self, name: str, answers: Callable[[int], bool]) -> bool:
+        """Tell whether a program answers on its port, and that it is ours.
+
+        Raises:
+            StackError: somebody else's answers there; to go on would be to work on their data.
+        """
+        port = self._ports[name]
+        if not answers(port):
+            return False
+        if any(is_listening(state.pid, port) for state in self._states() if state.name == name):
+            return True
+        raise StackError(
+            f"Port {port}, which {name} was to listen on, was taken by another program in the meantime. "
+            "Start again: another port is chosen."
+        )
 
     def _check_alive(self) -> None:
         """A service or a page that cannot start ends the start; any other program may come up later."""

@@ -13,7 +13,7 @@ from console.stack import kafka
 from console.stack.data_dir import MAX_SOCKET_PATH_BYTES, open_data_dir, take_lock
 from console.stack.errors import StackError
 from console.stack.leftovers import MARK, end_leftovers, find_processes
-from console.stack.ports import choose_ports
+from console.stack.ports import PortHolds, choose_ports, is_listening
 from console.stack.private import write_private
 from console.stack.programs import Program
 from console.stack.supervisor import ProgramState, write_app
@@ -141,6 +141,29 @@ def test_ports_are_kept_and_a_taken_one_is_chosen_anew(tmp_path):
     assert second["kafka"] != first["kafka"]
     assert second["web"] == first["web"]
     assert json.loads(file.read_text()) == second
+
+
+def test_two_stacks_that_start_at_the_same_time_choose_different_ports(tmp_path):
+    holds, again = PortHolds(), PortHolds()
+    first = choose_ports(tmp_path / "one.json", holds=holds)
+    second = choose_ports(tmp_path / "two.json", holds=again)
+    assert set(first.values()).isdisjoint(second.values())
+    assert len(set(second.values())) == len(second)
+    again.drop()
+    holds.drop()
+    assert choose_ports(tmp_path / "one.json", holds=holds) == first
+    holds.drop()
+
+
+def test_a_port_that_somebody_else_answers_is_not_ours():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert is_listening(os.getpid(), port)
+        child = sleeper("x", "child")
+        assert not is_listening(child.pid, port)
+        child.kill()
+        child.wait()
+        assert not is_listening(2**22 + 1, port)
 
 
 def test_supervisor_reads_back_commands_with_spaces_quotes_and_percent_signs(tmp_path):
