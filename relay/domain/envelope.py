@@ -40,6 +40,8 @@ def encode_key(key: object) -> bytes | None:
         encoded = key if isinstance(key, bytes) else str(key).encode()
     except UnicodeEncodeError as error:
         raise BadKey("The key holds a lone surrogate and has no UTF-8 form; give the key as bytes.") from error
+    except ValueError as error:
+        raise BadKey("The key is an int with too many digits; give the key as bytes.") from error
     if not encoded:
         raise BadKey("The key is empty. Give the id of the thing the event is about, or key=None on purpose.")
     return encoded
@@ -75,6 +77,8 @@ def normalise_headers(
     """
     if headers is None:
         return []
+    if not isinstance(headers, Iterable):
+        raise BadHeaders(f"headers must be a mapping, or a list of (name, value) pairs, not {type(headers).__name__}.")
     pairs: Iterable[object] = headers.items() if isinstance(headers, Mapping) else headers
     checked = [_check_header(pair) for pair in pairs]
     if len(checked) > max_headers:

@@ -6,6 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import DatabaseError, connection, transaction
 
+from dlq.domain.envelope import TYPE_LIMIT
+from relay import publishing
 from relay.errors import (
     BadHeaders,
     BadKey,
@@ -65,7 +67,9 @@ def test_a_key_becomes_bytes_by_the_documented_rule(key, expected):
     assert (None if got is None else bytes(got)) == expected == event.key
 
 
-@pytest.mark.parametrize("key", [1.5, True, object(), [], "", b"", "\ud800"])
+@pytest.mark.parametrize(
+    "key", [1.5, True, object(), [], "", b"", "\ud800", pytest.param(10**5000, id="too many digits")]
+)
 def test_a_key_of_the_wrong_type_is_refused_and_writes_nothing(key):
     with pytest.raises(BadKey, match="key"):
         publish(TOPIC, key=key, type="t", payload=1)
@@ -129,14 +133,14 @@ def test_headers_keep_order_and_duplicates_byte_exactly():
 @pytest.mark.parametrize(
     "headers",
     [{"h": 1}, {1: "x"}, {"": "x"}, {"event-id": "x"}, {"Event-Type": "x"}, ["ab", 3], [("a", "b", "c")],
-     {"h": "\ud800"}, {f"h{n}": "" for n in range(65)}],
+     5, {"h": "\ud800"}, {f"h{n}": "" for n in range(65)}],
 )  # fmt: skip
 def test_malformed_headers_are_refused(headers):
     with pytest.raises(BadHeaders):
         publish(TOPIC, key="k", type="t", payload=1, headers=headers)
 
 
-@pytest.mark.parametrize("event_type", ["", None, 5, "x" * 256, "a\x00b", "\ud800"])
+@pytest.mark.parametrize("event_type", ["", None, 5, "x" * 201, "a\x00b", "a\nb", "\ud800"])
 def test_a_bad_type_is_refused(event_type):
     with pytest.raises(PublishError, match="type"):
         publish(TOPIC, key="k", type=event_type, payload=1)
@@ -165,6 +169,20 @@ def test_many_events_keep_their_order():
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM relay_outbox WHERE topic = %s ORDER BY position", [TOPIC])
         assert [i for (i,) in cursor.fetchall()] == [e.id for e in events]
+
+
+def test_a_type_that_publish_takes_is_one_that_consumers_read():
+    assert publishing._TYPE_CHARS == TYPE_LIMIT
+
+
+def test_when_one_of_many_events_is_refused_none_is_written(settings):
+    settings.PUBLISH_CHUNK_ROWS = 2
+    drafts = [EventDraft(topic=TOPIC, key=key, type="t", payload=1) for key in ("a", "b", "c", "d", 1.5)]
+    with pytest.raises(BadKey):
+        publish_many(drafts)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM relay_outbox WHERE topic = %s", [TOPIC])
+        assert cursor.fetchone() == (0,)
 
 
 def test_strict_needs_a_key_and_locks_it():
