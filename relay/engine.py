@@ -230,7 +230,17 @@ class Engine:
         for n, position, *_ in fresh:
             counts[n] = counts.get(n, 0) + 1
             lasts[n] = position
-        after = {r.n: advance(r.place, late=late, last_fresh=lasts.get(r.n), snapshot=read.snapshot) for r in readers}
+        top = max([*lasts.values(), *(r.place.hw for r in readers)])
+        after = {
+            r.n: advance(
+                r.place,
+                late=late,
+                last_fresh=lasts.get(r.n),
+                snapshot=read.snapshot,
+                top=top if r.topic is None and counts.get(r.n, 0) < r.quota else 0,
+            )
+            for r in readers
+        }
         rows = [_row(columns) for columns in sorted([*read.late, *fresh], key=_position)]
         self._seq += 1
         made = Round(

@@ -1,6 +1,7 @@
 """Reads of the relay. Every probe is bounded and stays on its index: see tests/integration/test_relay_plans.py."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,7 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from relay.domain.histogram import SIZE, quantile_ms
+from relay.domain.places import Snapshot
 from relay.domain.relay_verdict import Facts, explain_waiting, judge_relay
 from relay.keys import label_key
 from relay.types import (
@@ -26,74 +28,76 @@ from relay.types import (
 
 DEFERRED_SHOWN = 100
 HOLDS_SHOWN = 100
-RECENT_ROWS_A_SHARD = 32
+RECENT_ROWS_A_SHARD = 16
+RECENT_POSITIONS = 200_000
 OPEN_TRANSACTION_SHOWN_S = 10
 
-# Unsent, as positions: above hw (primary key), late for the stored snapshot (index xid, shard, position), deferred,
-# and held rows that their shard's place has passed. Each part stops at its limit. OFFSET 0 keeps the look-up of rows
-# one probe a row: estimates are far off here, and a hash join would read the whole table.
-UNSENT = """
+# What waits, by kind, shard and topic: how many rows and the first positions. Every part stops at its limit, and the
+# first and last position are literals, so that the planner leaves out the partitions where nothing can wait.
+_PLACES = """
 WITH c AS MATERIALIZED (
-    SELECT shard, hw, snapshot, greatest(late_floor, late_cursor) AS late_after FROM relay_checkpoint
-), bound AS MATERIALIZED (
-    SELECT min(pg_snapshot_xmax(snapshot)) AS min_xmax, max(hw) AS max_hw, min(late_after) AS min_after,
-           ARRAY(SELECT DISTINCT pg_snapshot_xip(snapshot) FROM c) AS xips FROM c
-), fresh AS MATERIALIZED (
-    SELECT c.shard, r.position FROM c CROSS JOIN LATERAL (
-        SELECT o.position FROM relay_outbox o WHERE o.shard = c.shard AND o.position > c.hw
-        ORDER BY o.position LIMIT %(a_shard)s) r
-    LIMIT %(cap)s
-), candidate AS MATERIALIZED (
-    SELECT o.xid, o.shard, o.position FROM bound b CROSS JOIN LATERAL (
-        SELECT xid, shard, position FROM relay_outbox r
-        WHERE r.xid >= b.min_xmax AND r.position > b.min_after AND r.position <= b.max_hw
-        UNION ALL
-        SELECT xid, shard, position FROM relay_outbox r
-        WHERE r.xid = ANY(b.xips) AND r.xid < b.min_xmax AND r.position > b.min_after AND r.position <= b.max_hw) o
-), late AS MATERIALIZED (
-    SELECT k.shard, k.position FROM candidate k JOIN c ON c.shard = k.shard
-    WHERE k.position > c.late_after AND k.position <= c.hw AND NOT pg_visible_in_snapshot(k.xid, c.snapshot)
-    ORDER BY k.position LIMIT %(cap)s
-), deferred AS MATERIALIZED (
-    SELECT shard, position FROM relay_deferred ORDER BY position LIMIT %(cap)s
-), held AS MATERIALIZED (
-    SELECT h.shard, r.position FROM relay_hold h JOIN c ON c.shard = h.shard CROSS JOIN LATERAL (
-        SELECT o.position FROM relay_outbox o
-        WHERE o.shard = h.shard AND o.topic = h.topic AND o.position > h.hw AND o.position <= c.hw
-        ORDER BY o.position LIMIT %(a_shard)s) r
-    LIMIT %(cap)s
-), unsent AS (
-    SELECT 'fresh' AS kind, shard, position FROM fresh UNION ALL SELECT 'late', shard, position FROM late
-    UNION ALL SELECT 'deferred', shard, position FROM deferred UNION ALL SELECT 'held', shard, position FROM held
-)
+    SELECT * FROM unnest(%(shards)s::int[], %(hws)s::bigint[], %(snapshots)s::pg_snapshot[], %(floors)s::bigint[],
+        %(most)s::int[]) AS c (shard, hw, snapshot, late_after, most))
 """
-OLDEST = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values in it
-    [
-        UNSENT,
-        """
-SELECT u.kind, o.position, o.shard, o.id, o.topic, o.type, o.key, o.created_at,
+_FRESH = """
+SELECT 'fresh' AS kind, c.shard, r.topic, r.position FROM c CROSS JOIN LATERAL (
+    SELECT o.topic, o.position FROM relay_outbox o
+    WHERE o.shard = c.shard AND o.position > c.hw AND o.position > %(min_hw)s AND o.position <= %(last)s
+    ORDER BY o.position LIMIT c.most) r
+"""
+# Late rows have the lowest ids of those that a snapshot did not see, so the first `cap` of them are enough. OFFSET 0
+# keeps the look-up of rows one probe a row: estimates are far off here, and a hash join would read the whole table.
+_LATE_ABOVE = """
+(SELECT xid, shard, position FROM relay_outbox
+ WHERE xid >= %(min_xmax)s::xid8 AND position > %(min_floor)s AND position <= %(max_hw)s ORDER BY xid LIMIT %(cap)s)
+"""
+_LATE_RUNNING = """
+(SELECT xid, shard, position FROM relay_outbox
+ WHERE xid = ANY(%(xips)s::xid8[]) AND xid < %(min_xmax)s::xid8 AND position > %(min_floor)s
+   AND position <= %(max_hw)s ORDER BY xid LIMIT %(cap)s)
+"""
+_LATE = """
+SELECT 'late' AS kind, k.shard, r.topic, k.position FROM ({candidates}) k JOIN c ON c.shard = k.shard
+CROSS JOIN LATERAL (
+    SELECT o.topic FROM relay_outbox o
+    WHERE o.shard = k.shard AND o.position = k.position AND o.position > %(min_floor)s AND o.position <= %(max_hw)s
+    OFFSET 0) r
+WHERE k.position > c.late_after AND k.position <= c.hw AND NOT pg_visible_in_snapshot(k.xid, c.snapshot)
+"""
+_SET_ASIDE = """
+SELECT 'deferred' AS kind, shard, topic, position FROM (
+    SELECT shard, topic, position FROM relay_deferred ORDER BY position LIMIT %(cap)s) d
+"""
+_HELD = """
+SELECT 'held' AS kind, h.shard, h.topic, r.position FROM relay_hold h JOIN c ON c.shard = h.shard CROSS JOIN LATERAL (
+    SELECT o.topic, o.position FROM relay_outbox o
+    WHERE o.shard = h.shard AND o.position > h.hw AND o.position > %(min_hold)s AND o.position <= c.hw
+      AND o.position <= %(max_hw)s
+    ORDER BY o.position LIMIT %(a_hold)s) r
+WHERE r.topic = h.topic
+"""
+_GROUPED = """
+SELECT kind, shard, topic, count(*), (array_agg(position ORDER BY position))[1:%(shown)s]
+FROM ({parts}) u GROUP BY kind, shard, topic
+"""
+DETAILS = """
+SELECT o.position, o.shard, o.id, o.topic, o.type, o.key, o.created_at,
        greatest(0, extract(epoch FROM clock_timestamp() - o.created_at))::float, d.failed, d.error,
        d.position IS NOT NULL AND (d.key IS NULL OR NOT EXISTS (
            SELECT 1 FROM relay_deferred e WHERE e.topic = d.topic AND e.key = d.key AND e.position < d.position))
-FROM (SELECT * FROM unsent ORDER BY position LIMIT %(shown)s) u
-CROSS JOIN LATERAL (SELECT * FROM relay_outbox r WHERE r.shard = u.shard AND r.position = u.position OFFSET 0) o
+FROM unnest(%(shards)s::int[], %(positions)s::bigint[]) AS u (shard, position)
+CROSS JOIN LATERAL (
+    SELECT * FROM relay_outbox r WHERE r.shard = u.shard AND r.position = u.position
+      AND r.position >= %(first)s AND r.position <= %(last)s OFFSET 0) o
 LEFT JOIN relay_deferred d ON d.shard = u.shard AND d.position = u.position
 ORDER BY o.position
-""",
-    ]
-)
-BY_TOPIC = "".join(  # noqa: FLY002
-    [
-        UNSENT,
-        """
-SELECT o.topic, count(*), greatest(0, extract(epoch FROM clock_timestamp() - min(o.created_at)))::float
-FROM (SELECT * FROM unsent LIMIT %(cap)s) u
-CROSS JOIN LATERAL (
-    SELECT r.topic, r.created_at FROM relay_outbox r WHERE r.shard = u.shard AND r.position = u.position OFFSET 0) o
-GROUP BY o.topic ORDER BY 2 DESC
-""",
-    ]
-)
+"""
+_FACTS = """
+SELECT clock_timestamp(), s.last_value, EXISTS (SELECT 1 FROM relay_deferred), EXISTS (SELECT 1 FROM relay_hold),
+       (SELECT count(*) FROM relay_outbox_partition p WHERE p.from_position > s.last_value)
+FROM relay_outbox_position s
+"""
+_CONTROL = "SELECT paused_by, paused_at, reason FROM relay_control WHERE scope = 'all'"
 _RUNNERS = """
 SELECT r.id, r.name, r.kind, r.pid, r.host, r.started_at, r.seen_at,
        extract(epoch FROM clock_timestamp() - r.seen_at)::float,
@@ -101,7 +105,10 @@ SELECT r.id, r.name, r.kind, r.pid, r.host, r.started_at, r.seen_at,
        r.state, r.sent_total, r.unacked, r.circuit_open_since
 FROM relay_runner r ORDER BY r.started_at LIMIT 100
 """
-_SHARDS = "SELECT shard, holder, epoch, hw, moved_at FROM relay_checkpoint ORDER BY shard"
+_SHARDS = """
+SELECT shard, holder, epoch, hw, moved_at, snapshot::text, greatest(late_floor, late_cursor) FROM relay_checkpoint
+ORDER BY shard
+"""
 _DEFERRED = """
 SELECT shard, topic, key, count(*), min(position), (array_agg(attempts ORDER BY position))[1],
        (array_agg(due_at ORDER BY position))[1], (array_agg(failed ORDER BY position))[1],
@@ -109,13 +116,17 @@ SELECT shard, topic, key, count(*), min(position), (array_agg(attempts ORDER BY 
 FROM (SELECT * FROM relay_deferred ORDER BY position LIMIT %s) d
 GROUP BY shard, topic, key, CASE WHEN key IS NULL THEN position END ORDER BY 5 LIMIT %s
 """
-_HOLDS = "SELECT topic, count(*), min(since), min(reason) FROM relay_hold GROUP BY topic ORDER BY topic LIMIT %s"
+_HOLDS = """
+SELECT topic, count(*), min(since), min(reason), min(hw) FROM relay_hold GROUP BY topic ORDER BY topic LIMIT %s
+"""
 _STATS = "SELECT sent, buckets FROM relay_stat WHERE at > clock_timestamp() - make_interval(secs => %s)"
-_APPENDED = """
+APPENDED = """
 SELECT count(*), extract(epoch FROM clock_timestamp() - min(r.created_at))::float, c.shard
 FROM relay_checkpoint c CROSS JOIN LATERAL (
-    SELECT o.created_at FROM relay_outbox o WHERE o.shard = c.shard ORDER BY o.position DESC LIMIT %s) r
-WHERE r.created_at > clock_timestamp() - make_interval(secs => %s) GROUP BY c.shard
+    SELECT o.created_at FROM relay_outbox o
+    WHERE o.shard = c.shard AND o.position > %(first)s AND o.position <= %(last)s
+    ORDER BY o.position DESC LIMIT %(a_shard)s) r
+WHERE r.created_at > clock_timestamp() - make_interval(secs => %(window)s) GROUP BY c.shard
 """
 _WRITER = """
 SELECT pid, application_name, extract(epoch FROM clock_timestamp() - xact_start)::float FROM pg_stat_activity
@@ -123,6 +134,39 @@ WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_bac
   AND xact_start < clock_timestamp() - make_interval(secs => %s)
 ORDER BY xact_start LIMIT 1
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Waiting rows of one kind, shard and topic: how many were counted, and the first positions."""
+
+    kind: str
+    shard: int
+    topic: str
+    count: int
+    first: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Every waiting row that was counted. `is_capped`: there may be more."""
+
+    groups: Sequence[Group]
+    is_capped: bool
+
+    @property
+    def total(self) -> int:
+        """How many rows were counted."""
+        return sum(group.count for group in self.groups)
+
+    def oldest(self, most: int) -> list[tuple[int, int, str]]:
+        """The lowest (position, shard, kind), in order."""
+        return sorted((p, g.shard, g.kind) for g in self.groups for p in g.first)[:most]
+
+    def firsts(self) -> dict[str, tuple[int, int]]:
+        """The lowest (position, shard) of each topic."""
+        places = sorted(((g.first[0], g.shard, g.topic) for g in self.groups), reverse=True)
+        return {topic: (position, shard) for position, shard, topic in places}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +182,23 @@ def get_relay_status() -> RelayStatus:
     Rows that were acknowledged less than `RELAY_CHECKPOINT_EVERY_MS` ago may still count as unsent.
     """
     with _index_plans() as cursor:
-        as_of = _one(cursor, "SELECT clock_timestamp()")[0]
+        as_of, last, has_deferred, has_holds, ahead = _all(cursor, _FACTS)[0]
         runner_rows = _all(cursor, _RUNNERS)
         shard_rows = _all(cursor, _SHARDS)
-        control = _Control(*(_first(cursor, "SELECT paused_by, paused_at, reason FROM relay_control") or ()))
-        holds = _all(cursor, _HOLDS, [HOLDS_SHOWN])
-        deferred = _all(cursor, _DEFERRED, [settings.RELAY_UNSENT_COUNT_CAP, DEFERRED_SHOWN])
-        oldest_rows = _all(cursor, OLDEST, _limits(a_shard=settings.RELAY_WAITING_SHOWN_ROWS))
-        topic_rows = _all(cursor, BY_TOPIC, _limits(a_shard=settings.RELAY_UNSENT_COUNT_CAP))
+        control = _Control(*(_first(cursor, _CONTROL) or ()))
+        holds = _all(cursor, _HOLDS, [HOLDS_SHOWN]) if has_holds else []
+        deferred = _all(cursor, _DEFERRED, [settings.RELAY_UNSENT_COUNT_CAP, DEFERRED_SHOWN]) if has_deferred else []
+        waiting = count_waiting(cursor, shard_rows, last, holds=holds, has_deferred=has_deferred)
+        details = _read_details(cursor, waiting)
         sent, buckets = _sum_stats(_all(cursor, _STATS, [settings.RELAY_STATUS_WINDOW_S]))
-        appended_per_s = _appended_per_s(_all(cursor, _APPENDED, [RECENT_ROWS_A_SHARD, settings.RELAY_STATUS_WINDOW_S]))
+        appended_per_s = _appended_per_s(_all(cursor, APPENDED, appended_params(last)))
         writer = _first(cursor, _WRITER, [OPEN_TRANSACTION_SHOWN_S])
-        ahead = _one(
-            cursor,
-            "SELECT count(*) FROM relay_outbox_partition"
-            " WHERE from_position > (SELECT last_value FROM relay_outbox_position)",
-        )[0]
     runners = _runner_views(runner_rows, shard_rows)
     alive = [r for r in runners if r.lease_left_s > 0 and r.age_s < settings.RELAY_SILENT_AFTER_S]
-    unsent = _unsent_count(topic_rows, shown=len(oldest_rows))
+    oldest = [(kind, details[p, shard]) for p, shard, kind in _shown(waiting) if (p, shard) in details]
     facts = Facts(
-        unsent=unsent,
-        oldest_age_s=oldest_rows[0][8] if oldest_rows else None,
+        unsent=CappedCount(value=waiting.total, capped=waiting.is_capped),
+        oldest_age_s=oldest[0][1][7] if oldest else None,
         alive=len(alive),
         silent_s=_silent_s(runners, shard_rows, as_of),
         paused_by=control.paused_by,
@@ -168,18 +207,15 @@ def get_relay_status() -> RelayStatus:
         held_topics=len(holds),
         moving=sent > 0,
     )
-    waiting = [_unsent_row(row, facts, holds, alive) for row in oldest_rows]
+    rows = [_unsent_row(kind, row, facts, holds, alive) for kind, row in oldest]
     window = float(settings.RELAY_STATUS_WINDOW_S)
     return RelayStatus(
         as_of=as_of,
         verdict=judge_relay(facts, silent_after_s=settings.RELAY_SILENT_AFTER_S, old_after_s=settings.RELAY_STALL_S),
-        oldest=waiting[0] if waiting else None,
-        waiting=waiting,
-        unsent=unsent,
-        unsent_by_topic=[
-            TopicUnsent(topic=t, unsent=CappedCount(value=n, capped=unsent.capped), oldest_age_s=age)
-            for t, n, age in topic_rows
-        ],
+        oldest=rows[0] if rows else None,
+        waiting=rows,
+        unsent=facts.unsent,
+        unsent_by_topic=_unsent_by_topic(waiting, details),
         window_s=window,
         appended_per_s=appended_per_s,
         sent_per_s=sent / window if sent else None,
@@ -188,7 +224,7 @@ def get_relay_status() -> RelayStatus:
         runners=runners,
         shards=_shard_views(runner_rows, shard_rows),
         deferred=[_deferred_key(row) for row in deferred],
-        holds=[TopicHold(topic=t, shards=n, since=since, reason=reason) for t, n, since, reason in holds],
+        holds=[TopicHold(topic=t, shards=n, since=since, reason=reason) for t, n, since, reason, _ in holds],
         paused_by=control.paused_by,
         paused_at=control.paused_at,
         paused_reason=control.reason,
@@ -198,23 +234,150 @@ def get_relay_status() -> RelayStatus:
     )
 
 
+# -- What waits --------------------------------------------------------------------------------------------
+def count_waiting(
+    cursor: CursorWrapper,
+    shards: Sequence[tuple[Any, ...]],
+    last: int,
+    *,
+    holds: Sequence[tuple[Any, ...]],
+    has_deferred: bool,
+) -> Waiting:
+    """Count what waits, up to `RELAY_UNSENT_COUNT_CAP` rows and an even part of it a shard.
+
+    A shard that waits alone may have the whole cap: it is counted again with what the others left.
+    """
+    cap: int = settings.RELAY_UNSENT_COUNT_CAP
+    even = max(settings.RELAY_WAITING_SHOWN_ROWS, -(-cap // max(1, len(shards))))
+    params = waiting_params(shards, last, holds=holds, most=dict.fromkeys((s[0] for s in shards), even))
+    groups = _groups(cursor, waiting_statement(params, has_holds=bool(holds), has_deferred=has_deferred), params)
+    fresh = _fresh_by_shard(groups)
+    hungry = {shard for shard, n in fresh.items() if n >= even}
+    left = (cap - sum(group.count for group in groups)) // len(hungry) if hungry else 0
+    if left > 0:
+        most = dict.fromkeys(hungry, even + left)
+        again = waiting_params([s for s in shards if s[0] in hungry], last, holds=(), most=most)
+        groups = [g for g in groups if g.kind != "fresh" or g.shard not in hungry]
+        groups += _groups(cursor, fresh_statement(), again)
+        hungry = {shard for shard, n in _fresh_by_shard(groups).items() if n >= even + left}
+    is_capped = bool(hungry) or any(_count(groups, kind) >= cap for kind in ("late", "deferred", "held"))
+    return Waiting(groups=groups, is_capped=is_capped)
+
+
+def waiting_params(
+    shards: Sequence[tuple[Any, ...]], last: int, *, holds: Sequence[tuple[Any, ...]], most: Mapping[int, int]
+) -> dict[str, Any]:
+    """Build the parameters of `waiting_statement()`; `shards` are rows of the checkpoints."""
+    snapshots = [Snapshot.parse(s[5]) for s in shards]
+    min_xmax = min(s.xmax for s in snapshots)
+    cap = settings.RELAY_UNSENT_COUNT_CAP
+    return {
+        "shards": [s[0] for s in shards],
+        "hws": [s[3] for s in shards],
+        "snapshots": [s[5] for s in shards],
+        "floors": [s[6] for s in shards],
+        "most": [most[s[0]] for s in shards],
+        "min_hw": min(s[3] for s in shards),
+        "max_hw": max(s[3] for s in shards),
+        "min_floor": min(s[6] for s in shards),
+        "min_hold": min((h[4] for h in holds), default=0),
+        "a_hold": max(settings.RELAY_WAITING_SHOWN_ROWS, cap // max(1, sum(h[1] for h in holds))),
+        "last": last,
+        "min_xmax": str(min_xmax),
+        "xips": [str(x) for x in sorted({x for s in snapshots for x in s.xip if x < min_xmax})],
+        "cap": cap,
+        "shown": settings.RELAY_WAITING_SHOWN_ROWS,
+    }
+
+
+def waiting_statement(params: Mapping[str, Any], *, has_holds: bool, has_deferred: bool) -> str:
+    """Put together only the parts that can find something now."""
+    candidates = _LATE_ABOVE + (f"UNION ALL {_LATE_RUNNING}" if params["xips"] else "")
+    parts = [_LATE.replace("{candidates}", candidates)]
+    if params["min_hw"] < params["last"]:
+        parts.append(_FRESH)
+    if has_deferred:
+        parts.append(_SET_ASIDE)
+    if has_holds:
+        parts.append(_HELD)
+    return _grouped(parts)
+
+
+def fresh_statement() -> str:
+    """Count rows above their shard's place alone."""
+    return _grouped([_FRESH])
+
+
+def appended_params(last: int) -> dict[str, Any]:
+    """Build the parameters of `APPENDED`."""
+    return {
+        "first": last - RECENT_POSITIONS,
+        "last": last,
+        "a_shard": RECENT_ROWS_A_SHARD,
+        "window": settings.RELAY_STATUS_WINDOW_S,
+    }
+
+
+def _grouped(parts: Sequence[str]) -> str:
+    return _PLACES + _GROUPED.replace("{parts}", " UNION ALL ".join(parts))
+
+
+def _groups(cursor: CursorWrapper, statement: str, params: Mapping[str, Any]) -> list[Group]:
+    return [
+        Group(kind=kind, shard=shard, topic=topic, count=count, first=first)
+        for kind, shard, topic, count, first in _all(cursor, statement, params)
+    ]
+
+
+def _fresh_by_shard(groups: Sequence[Group]) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for group in groups:
+        if group.kind == "fresh":
+            counts[group.shard] += group.count
+    return counts
+
+
+def _count(groups: Sequence[Group], kind: str) -> int:
+    return sum(group.count for group in groups if group.kind == kind)
+
+
+def _shown(waiting: Waiting) -> list[tuple[int, int, str]]:
+    return waiting.oldest(settings.RELAY_WAITING_SHOWN_ROWS)
+
+
+def _read_details(cursor: CursorWrapper, waiting: Waiting) -> dict[tuple[int, int], tuple[Any, ...]]:
+    """The rows that are shown and the first of each topic, by (position, shard)."""
+    places = sorted({(p, shard) for p, shard, _ in _shown(waiting)} | set(waiting.firsts().values()))
+    if not places:
+        return {}
+    params = {
+        "positions": [p for p, _ in places],
+        "shards": [shard for _, shard in places],
+        "first": places[0][0],
+        "last": places[-1][0],
+    }
+    return {(row[0], row[1]): row for row in _all(cursor, DETAILS, params)}
+
+
+def _unsent_by_topic(waiting: Waiting, details: Mapping[tuple[int, int], tuple[Any, ...]]) -> list[TopicUnsent]:
+    counts: Counter[str] = Counter()
+    for group in waiting.groups:
+        counts[group.topic] += group.count
+    ages = {topic: details[place][7] if place in details else None for topic, place in waiting.firsts().items()}
+    return [
+        TopicUnsent(topic=topic, unsent=CappedCount(value=n, capped=waiting.is_capped), oldest_age_s=ages[topic])
+        for topic, n in counts.most_common()
+    ]
+
+
+# -- Statements --------------------------------------------------------------------------------------------
 @contextmanager
 def _index_plans() -> Iterator[CursorWrapper]:
     """Plan on indexes alone: a young partition has no statistics, and a guess would read it whole."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute("SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)")
         yield cursor
-        cursor.execute("SET LOCAL enable_seqscan = DEFAULT")
-        cursor.execute("SET LOCAL enable_bitmapscan = DEFAULT")
-
-
-def _limits(*, a_shard: int) -> dict[str, int]:
-    return {
-        "a_shard": a_shard,
-        "cap": settings.RELAY_UNSENT_COUNT_CAP,
-        "shown": settings.RELAY_WAITING_SHOWN_ROWS,
-    }
+        cursor.execute("SELECT set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true)")
 
 
 def _all(cursor: CursorWrapper, query: str, params: Any = None) -> list[tuple[Any, ...]]:
@@ -224,15 +387,6 @@ def _all(cursor: CursorWrapper, query: str, params: Any = None) -> list[tuple[An
 
 def _first(cursor: CursorWrapper, query: str, params: Any = None) -> tuple[Any, ...] | None:
     return next(iter(_all(cursor, query, params)), None)
-
-
-def _one(cursor: CursorWrapper, query: str) -> tuple[Any, ...]:
-    return _all(cursor, query)[0]
-
-
-def _unsent_count(by_topic: Sequence[tuple[Any, ...]], *, shown: int) -> CappedCount:
-    total = sum(n for _, n, _ in by_topic)
-    return CappedCount(value=max(total, shown), capped=total >= settings.RELAY_UNSENT_COUNT_CAP)
 
 
 def _sum_stats(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[int]]:
@@ -252,7 +406,7 @@ def _appended_per_s(rows: Sequence[tuple[Any, ...]]) -> float | None:
 
 def _silent_s(runners: Sequence[RunnerView], shards: Sequence[tuple[Any, ...]], as_of: datetime) -> float | None:
     """How long no runner has shown life; None = nobody knows of one."""
-    seen = [r.age_s for r in runners] + [(as_of - moved).total_seconds() for *_, moved in shards if moved is not None]
+    seen = [r.age_s for r in runners] + [(as_of - s[4]).total_seconds() for s in shards if s[4] is not None]
     return max(0.0, min(seen)) if seen else None
 
 
@@ -283,18 +437,19 @@ def _shard_views(runners: Sequence[tuple[Any, ...]], shards: Sequence[tuple[Any,
     names = {row[0]: row[1] for row in runners if row[8] > 0}
     return [
         ShardView(shard=shard, holder=names.get(holder), epoch=epoch, hw=hw, moved_at=moved_at)
-        for shard, holder, epoch, hw, moved_at in shards
+        for shard, holder, epoch, hw, moved_at, *_ in shards
     ]
 
 
 def _unsent_row(
+    kind: str,
     row: tuple[Any, ...],
     facts: Facts,
     holds: Sequence[tuple[Any, ...]],
     alive: Sequence[RunnerView],
 ) -> UnsentRow:
-    kind, position, shard, event_id, topic, event_type, key, created_at, age_s, failed, error, is_head = row
-    held_topics = {name: reason for name, _, _, reason in holds}
+    position, shard, event_id, topic, event_type, key, created_at, age_s, failed, error, is_head = row
+    held_topics = {name: reason for name, _, _, reason, _ in holds}
     return UnsentRow(
         position=position,
         shard=shard,

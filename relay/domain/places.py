@@ -1,6 +1,6 @@
 """Where a reader is in the outbox, and where it is after a round. Pure.
 
-A place is (hw, snapshot): the highest position read, and what was visible when it was read. In the next round a row is
+A place is (hw, snapshot): every row up to `hw` that `snapshot` could see was read. In the next round a row is
 - *late*: at or below `hw`, and not visible in the stored snapshot (`xid = ANY(xip) OR xid >= xmax`);
 - *fresh*: above `hw`.
 Late rows are paged: while more than a page of them remain, the old snapshot stays, `late_cursor` says how far the
@@ -68,8 +68,12 @@ class Page:
     is_cut: bool
 
 
-def advance(place: Place, *, late: Page, last_fresh: int | None, snapshot: Snapshot) -> Place:
-    """Return the place after a round that read at `snapshot`. Fresh rows count only when `takes_fresh()`."""
+def advance(place: Place, *, late: Page, last_fresh: int | None, snapshot: Snapshot, top: int = 0) -> Place:
+    """Return the place after a round that read at `snapshot`. Fresh rows count only when `takes_fresh()`.
+
+    `top` is a position that was given out before the round read; it may be passed when the round returned every fresh
+    row of this reader. What lies at or below it and was not visible yet is found as late.
+    """
     if late.is_cut and late.last is not None:
         return replace(
             place,
@@ -78,7 +82,7 @@ def advance(place: Place, *, late: Page, last_fresh: int | None, snapshot: Snaps
         )
     if place.late_snapshot is not None:
         return replace(place, snapshot=place.late_snapshot, late_cursor=0, late_snapshot=None)
-    return replace(place, hw=max(place.hw, last_fresh or 0), snapshot=snapshot)
+    return replace(place, hw=max(place.hw, last_fresh or 0, top), snapshot=snapshot)
 
 
 def takes_fresh(place: Place, late: Page) -> bool:

@@ -12,7 +12,7 @@ from tests.relay_helpers import skip_to_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-OLD_ROWS = 50_000
+OLD_ROWS = 200_000
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +73,79 @@ def test_a_rounds_read_touches_few_pages_beside_many_old_rows(statement, analyse
     assert touched < 2_500
 
 
+def checkpoints():
+    with connection.cursor() as cursor:
+        cursor.execute(queries._SHARDS)
+        shards = cursor.fetchall()
+        cursor.execute("SELECT last_value FROM relay_outbox_position")
+        return shards, cursor.fetchone()[0]
+
+
+def waiting_plan(most=157):
+    shards, last = checkpoints()
+    params = queries.waiting_params(shards, last, holds=(), most=dict.fromkeys(range(64), most))
+    statement = queries.waiting_statement(params, has_holds=False, has_deferred=True)
+    return explain(statement, params)
+
+
+def insert_new(rows, keys=1):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO relay_outbox (topic, key, type)"
+            " SELECT 'new', convert_to('k' || n %% %s, 'UTF8'), 't' FROM generate_series(1, %s) n",
+            [keys, rows],
+        )
+
+
 @pytest.mark.usefixtures("_old_rows")
-@pytest.mark.parametrize("statement", ["oldest", "by_topic"])
-def test_the_probe_for_the_oldest_unsent_row_touches_few_pages(statement):
+@pytest.mark.parametrize("analysed", [False, True])
+def test_counting_what_waits_touches_few_pages_and_one_partition_beside_many_old_rows(analysed):
     skip_to_now()
     with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO relay_outbox (topic, key, type) SELECT 'new', 'k', 't' FROM generate_series(1, 20)")
-    outbox, touched, plan = explain(
-        {"oldest": queries.OLDEST, "by_topic": queries.BY_TOPIC}[statement], queries._limits(a_shard=20)
-    )
+        cursor.execute("ANALYZE relay_outbox" if analysed else "SELECT 1")
+    outbox, touched, _ = waiting_plan()
+    assert_on_indexes(outbox)
+    assert touched < 200  # nothing waits: the late probe alone, in the partitions that exist
+    insert_new(20)
+    outbox, touched, plan = waiting_plan()
+    assert_on_indexes(outbox)
+    assert touched < 1_500
+    assert plan["Actual Rows"] == 1
+    assert len({n["Relation Name"] for n in outbox if "shard" in n.get("Index Cond", "")}) == 1
+
+
+@pytest.mark.usefixtures("_old_rows")
+def test_a_backlog_costs_its_cap_and_not_its_size():
+    skip_to_now()
+    insert_new(30_000, keys=500)
+    outbox, touched, plan = waiting_plan()
+    assert_on_indexes(outbox)
+    assert touched < 30_000  # at most 157 rows a shard, whatever waits behind them
+    assert sum(n["Actual Rows"] * n["Actual Loops"] for n in outbox) < 25_000
+    assert plan["Actual Rows"] == 64
+    skip_to_now()
+
+
+@pytest.mark.usefixtures("_old_rows")
+def test_the_rate_of_new_rows_is_read_from_the_newest_few_of_each_shard():
+    insert_new(500, keys=500)
+    _, last = checkpoints()
+    outbox, touched, _ = explain(queries.APPENDED, queries.appended_params(last))
     assert_on_indexes(outbox)
     assert touched < 4_000
-    assert plan["Actual Rows"] > 0
+    skip_to_now()
+
+
+@pytest.mark.usefixtures("_old_rows")
+def test_a_key_that_waits_alone_is_counted_to_the_whole_cap():
+    skip_to_now()
+    insert_new(3_000)
+    status = get_relay_status()
+    assert (status.unsent.value, status.unsent.capped) == (3_000, False)
+    assert [(t.topic, t.unsent.value) for t in status.unsent_by_topic] == [("new", 3_000)]
+    assert [r.position for r in status.waiting] == sorted(r.position for r in status.waiting)
+    assert len(status.waiting) == 20
+    skip_to_now()
 
 
 @pytest.mark.usefixtures("_old_rows")
