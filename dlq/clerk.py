@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from dlq import services
-from dlq.domain.start import Decision, Lost, decide_start, describe_loss, describe_start
+from dlq.domain.start import Anew, Decision, Lost, decide_start, describe_loss, describe_start
 from dlq.signals import applied_changed, dead_letters_changed
 from relay.facade import close_incident, open_incident, run_if_due
 from relay.types import CommitPoint, ConsumerPort, IncidentKind, OffsetMissing, PartitionRef
@@ -50,7 +50,7 @@ class Clerk(threading.Thread):
     def __init__(self, group: str, name: str, consumer: ConsumerPort) -> None:
         super().__init__(name="clerk", daemon=True)
         self.hints = Hints()
-        self.decisions: SimpleQueue[tuple[OffsetMissing, Decision]] = SimpleQueue()
+        self.decisions: SimpleQueue[tuple[OffsetMissing, Decision | Anew]] = SimpleQueue()
         self._group = group
         self._process = name
         self._consumer = consumer
@@ -58,6 +58,11 @@ class Clerk(threading.Thread):
         self._positions: dict[PartitionRef, int] = {}
         self._stopped: set[PartitionRef] = set()
         self._put_right: set[PartitionRef] = set()
+        # The topics that are read, by the broker's id of each; "" = not asked since the assignment.
+        self._ours: set[PartitionRef] = set()
+        self._topic_ids: dict[str, str] = {}
+        self._anew: set[PartitionRef] = set()
+        self._next_check_at = 0.0
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._next_sweep_at = 0.0
@@ -70,12 +75,27 @@ class Clerk(threading.Thread):
     def note_committed(self, points: Mapping[PartitionRef, CommitPoint]) -> None:
         """Remember positions that Kafka took; only the last of each partition is written."""
         with self._lock:
-            self._positions.update({place: point.offset for place, point in points.items()})
+            taken = {place: point.offset for place, point in points.items() if place not in self._anew}
+            self._positions.update(taken)
 
     def note_assigned(self, places: Collection[PartitionRef]) -> None:
         """A new assignment: a partition that moves on in it has been put right."""
         with self._lock:
             self._stopped.difference_update(places)
+            self._ours.update(places)
+            self._topic_ids.update({place.topic: "" for place in places})
+
+    def note_let_go(self, places: Collection[PartitionRef]) -> None:
+        """They are no longer ours."""
+        with self._lock:
+            self._ours.difference_update(places)
+            self._anew.difference_update(places)
+
+    def note_begun_anew(self, place: PartitionRef) -> None:
+        """The owner reads it from the beginning now: what is committed from here on is of the new topic."""
+        with self._lock:
+            self._anew.discard(place)
+            self._stopped.discard(place)
 
     def end(self, timeout_s: float) -> None:
         """Finish what can be finished at once, then end."""
@@ -100,7 +120,8 @@ class Clerk(threading.Thread):
             errand = None
         if errand is not None and not self._try(errand):
             self._errands.put(errand)
-        self._try(self._write_positions)
+        if self._try(self._check_topics):
+            self._try(self._write_positions)
         self._try(self._sweep)
         self.hints.announce()
 
@@ -140,6 +161,37 @@ class Clerk(threading.Thread):
             action=f"Decide where {self._group} goes on: stop it, set the offset of {place} (for example with"
             " kafka-consumer-groups --reset-offsets), and start it again.",
         )
+
+    def _check_topics(self) -> None:
+        """Notice a topic that was made anew: the client would go on at the old offset, past records never read."""
+        with self._lock:
+            topics = {place.topic for place in self._ours}
+            unasked = {topic for topic in topics if self._topic_ids.get(topic) == ""}
+        is_due = time.monotonic() >= self._next_check_at
+        if is_due:
+            self._next_check_at = time.monotonic() + settings.CONSUMER_TOPIC_CHECK_EVERY_S
+        for topic in topics if is_due else unasked:
+            self._check_topic(topic)
+
+    def _check_topic(self, topic: str) -> None:
+        topic_id = self._consumer.ask_topic_id(topic)
+        if topic_id is None:  # gone for now, or a broker that knows no ids
+            with self._lock:
+                if self._topic_ids.get(topic) == "":
+                    del self._topic_ids[topic]
+            return
+        remembered = services.remembered_topic_ids(self._group, topic)
+        with self._lock:
+            read = self._topic_ids.get(topic)
+            self._topic_ids[topic] = topic_id
+            ours = [place for place in self._ours if place.topic == topic and place not in self._anew]
+            anew = [place for place in ours if (read or remembered.get(place.partition) or topic_id) != topic_id]
+            self._anew.update(anew)
+            for place in anew:
+                self._positions.pop(place, None)
+        for place in anew:
+            log.warning("consumer.topic_made_anew", group=self._group, partition=str(place))
+            self.decisions.put((OffsetMissing(place=place, offset=None), Anew()))
 
     def _write_positions(self) -> None:
         with self._lock:

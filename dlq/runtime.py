@@ -23,7 +23,7 @@ from django.db import connection
 
 from dlq.attempts import Applied, Attempts, Duplicate, Ignored, Outcome, Parked, Retry, Tries
 from dlq.clerk import Clerk
-from dlq.domain.start import Lost, Start
+from dlq.domain.start import Anew, Lost, Start
 from dlq.handlers import Routes, find_clashes
 from dlq.work import Job, Shelf, ShelfView
 from relay.facade import HeartbeatThread, label_key, open_consumer, process_name
@@ -151,6 +151,9 @@ class GroupRun:
                 missing, decision = self._clerk.decisions.get_nowait()
             except Empty:
                 return
+            if isinstance(decision, Anew):
+                self._begin_anew(missing.place)
+                continue
             if missing.place not in self._starting:
                 continue  # it was revoked meanwhile, and asks again if it still has no offset
             self._starting.discard(missing.place)
@@ -162,6 +165,17 @@ class GroupRun:
                     self._pause_again()
                 case _:
                     assert_never(decision)
+
+    def _begin_anew(self, place: PartitionRef) -> None:
+        """Read a topic that was made anew from its beginning; what runs of the old one moves no offset."""
+        if place not in self._ours:
+            return
+        self._forget([place])
+        self._shelf.close_lots([place])
+        self._shelf.open_lots([place])
+        self._consumer.start_at(place, None)
+        self._clerk.note_begun_anew(place)
+        self._pause_again()
 
     def _regulate(self) -> None:
         """Pause fetching while the shelf is full; polling goes on."""
@@ -256,6 +270,7 @@ class GroupRun:
         self._ours.difference_update(places)
         self._forget(places)
         self._shelf.close_lots(places)
+        self._clerk.note_let_go(places)
 
     def _forget(self, places: Sequence[PartitionRef]) -> None:
         self._starting.difference_update(places)

@@ -68,6 +68,7 @@ _REMEMBERED = """
 SELECT next_offset FROM dlq_position
 WHERE group_name = %s AND topic = %s AND partition = %s AND topic_id IS NOT DISTINCT FROM %s
 """
+_REMEMBERED_IDS = "SELECT partition, topic_id FROM dlq_position WHERE group_name = %s AND topic = %s"
 _FORGET_BUCKETS = "DELETE FROM dlq_parked_bucket WHERE minute < clock_timestamp() - make_interval(secs => %s)"
 
 
@@ -150,6 +151,13 @@ def remembered_position(group: str, place: PartitionRef, topic_id: str | None) -
         cursor.execute(_REMEMBERED, [group, place.topic, place.partition, topic_id])
         row = cursor.fetchone()
     return row[0] if row else None
+
+
+def remembered_topic_ids(group: str, topic: str) -> dict[int, str | None]:
+    """Return partition -> the broker's id of the topic that the group last read under this name."""
+    with connection.cursor() as cursor:
+        cursor.execute(_REMEMBERED_IDS, [group, topic])
+        return dict(cursor.fetchall())
 
 
 def forget_old_buckets() -> None:

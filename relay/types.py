@@ -472,7 +472,7 @@ class ConsumerListener(Protocol):
 
 
 class ConsumerPort(Protocol):
-    """A member of a consumer group. One thread owns it, but for `topic_id` and `first_offset`."""
+    """A member of a consumer group. One thread owns it, but for the topic ids and `first_offset`."""
 
     def poll(self, timeout_s: float) -> ConsumerRecord | OffsetMissing | ConsumerProblem | None:
         """Wait for one thing at most `timeout_s`; callbacks run in here."""
@@ -494,6 +494,13 @@ class ConsumerPort(Protocol):
 
     def topic_id(self, topic: str) -> str | None:
         """The broker's id of a topic as Kafka's tools print it; None where it has none.
+
+        Raises:
+            ConsumerUnavailable: the broker did not answer in time.
+        """
+
+    def ask_topic_id(self, topic: str) -> str | None:
+        """The same, asked anew and remembered: it changes when the topic is deleted and made again.
 
         Raises:
             ConsumerUnavailable: the broker did not answer in time.

@@ -235,6 +235,8 @@ CONSUMER_BATCH_RECORDS = 200
 CONSUMER_COMMIT_EVERY_MS = 500
 CONSUMER_COMMIT_ANSWER_S = 60
 CONSUMER_REVOKE_WAIT_S = 3
+# A topic that is made anew under its name while it is read is noticed within this.
+CONSUMER_TOPIC_CHECK_EVERY_S = 5
 CONSUMER_REQUEST_TIMEOUT_S = 5
 # A transient failure waits base x 2^n up to the limit; nothing is given up before retry policies decide it.
 CONSUMER_RETRY_BASE_S = 1.0

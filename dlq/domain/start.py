@@ -20,6 +20,11 @@ class Lost:
     count: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """The topic was deleted and made anew under its name: its offsets start again, and so does the reading."""
+
+
 Decision = Start | Lost
 
 

@@ -265,6 +265,11 @@ class KafkaConsumer:
             self._topic_ids[topic] = self._ask_topic_id(topic)
         return self._topic_ids[topic]
 
+    def ask_topic_id(self, topic: str) -> str | None:
+        """See `ConsumerPort`."""
+        self._topic_ids[topic] = self._ask_topic_id(topic)
+        return self._topic_ids[topic]
+
     def first_offset(self, place: PartitionRef) -> int:
         """See `ConsumerPort`."""
         at = TopicPartition(*place)
