@@ -111,6 +111,8 @@ def count_verdicts(groups: Sequence[GroupLag]) -> list[VerdictCount]:
 def lead_sentence(overview: LagOverview) -> str:
     """Say in one breath which partitions need somebody, and how the others stand."""
     partitions = list_partitions(overview.groups)
+    if overview.as_of is None:
+        return "No group has been read yet, so nothing is known of its lag."
     if not partitions:
         return "No consumer group could be read lately." if overview.groups else "No consumer group is known."
     troubled = sorted(
@@ -118,7 +120,7 @@ def lead_sentence(overview: LagOverview) -> str:
         key=lambda pair: worst_first(pair[1]),
     )
     if not troubled:
-        return f"No partition needs you. {_say_counts('the', partitions)}"
+        return f"No partition needs you. {_say_counts('the', partitions)}{_say_waiting(partitions)}"
     return f"{_name_troubled(troubled)} {_name_rest(partitions)}".rstrip()
 
 
@@ -145,6 +147,14 @@ def _say_counts(which: str, partitions: Sequence[tuple[GroupLag, PartitionLag]])
     if len(ordered) == 1:
         return f"{which.capitalize()} {total} {_is(len(partitions))} {ordered[0][0]}."
     return f"Of {which} {total} {join_words([f'{count:,} {_is(count)} {word}' for word, count in ordered])}."
+
+
+def _say_waiting(partitions: Sequence[tuple[GroupLag, PartitionLag]]) -> str:
+    """What waits although every verdict is calm: more than the groups are allowed."""
+    late = [p.lag for group, p in partitions if p.lag is not None and p.lag > group.allowed_lag]
+    if not late:
+        return ""
+    return f" {count_words(sum(late), 'record waits', 'records wait')} on {len(late):,} over their allowed lag."
 
 
 def _is(count: int) -> str:

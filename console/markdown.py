@@ -12,7 +12,7 @@ from itertools import groupby
 _INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
 _ITEM = re.compile(r"(?:[-*]|\d+[.)])\s+(.*)")
 _HEADINGS = (("# ", "title"), ("## ", "h2"), ("### ", "h3"))
-_ADDRESS = re.compile(r"(?:https?://|/(?!/)|[\w./-]+$)")
+_ADDRESS = re.compile(r"(?!//)(?:https?://|/|[\w./-]+$)")
 
 
 def render_markdown(text: str) -> str:

@@ -9,14 +9,14 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import patch_vary_headers
 
-from console.views.errors import database_away
+from console.views.errors import database_away, method_refused
 
 log = structlog.get_logger(__name__)
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
 class CorrelationMiddleware:
-    """Take a sane X-Request-ID from the proxy or make one; bind it for the logs; turn "no database" into 503."""
+    """Take a sane X-Request-ID from the proxy or make one, bind it for the logs; give words to 405 and no database."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -30,6 +30,8 @@ class CorrelationMiddleware:
             response = self.get_response(request)
         finally:
             structlog.contextvars.unbind_contextvars("request_id")
+        if response.status_code == 405 and not response.content:
+            response = method_refused(request, response.get("Allow", ""))
         response["X-Request-ID"] = request_id
         patch_vary_headers(response, ["HX-Request"])
         return response

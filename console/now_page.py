@@ -10,6 +10,7 @@ from dlq.types import DlqStatus
 from relay.types import Aspect, IncidentView, LagOverview, RelayStatus, Severity, TopicSpec, Verdict
 
 NAMED_PROBLEMS = 2
+SAID_IN_S_FROM_MS = 1_000
 _UNKNOWN = Verdict(aspect=Aspect.UNKNOWN, word="unknown", reason="it could not be read")
 _WAITING = Verdict(aspect=Aspect.UNKNOWN, word="unknown", reason="not collected yet")
 _WORST = (Aspect.BAD, Aspect.WARN, Aspect.UNKNOWN, Aspect.INFO, Aspect.IDLE, Aspect.OK)
@@ -202,7 +203,7 @@ def _relay(relay: RelayStatus | Fault, history: Mapping[str, Sequence[float | No
     values = history.get("relay", ())
     if isinstance(relay, Fault):
         return _unread(key="relay", name="Relay", page="relay", label="events sent", history=values, kinds=("relay_",))
-    slow = f", p99 {number_words(relay.latency_p99_ms, decimals=0)}{NBSP}ms" if relay.latency_p99_ms is not None else ""
+    slow = f", p99 within {_latency(relay.latency_p99_ms)}" if relay.latency_p99_ms is not None else ""
     return StationView(
         key="relay",
         name="Relay",
@@ -274,9 +275,18 @@ def _worst_group(lag: LagOverview) -> Verdict:
         return Verdict(aspect=Aspect.IDLE, word="idle", reason="no consumer group")
     worst = min(lag.groups, key=lambda group: _WORST.index(group.verdict.aspect))
     if worst.verdict.aspect in (Aspect.OK, Aspect.IDLE):
-        word = "caught up" if worst.verdict.aspect is Aspect.OK else "idle"
-        return Verdict(aspect=worst.verdict.aspect, word=word, reason=count_words(len(lag.groups), "group"))
+        return _say_calm(lag)
     return Verdict(aspect=worst.verdict.aspect, word=worst.verdict.word, reason=worst.group)
+
+
+def _say_calm(lag: LagOverview) -> Verdict:
+    """Nobody is needed: idle when every group is; "caught up" only where no partition has more than it may."""
+    aspect = Aspect.OK if any(group.verdict.aspect is Aspect.OK for group in lag.groups) else Aspect.IDLE
+    late = sum(p.lag for g in lag.groups for p in g.partitions if p.lag is not None and p.lag > g.allowed_lag)
+    if late:
+        return Verdict(aspect=Aspect.OK, word="moving", reason=f"{number_words(late)} wait")
+    word = "caught up" if aspect is Aspect.OK else "idle"
+    return Verdict(aspect=aspect, word=word, reason=count_words(len(lag.groups), "group"))
 
 
 def _judge_parked(last_hour: int, growing_at: int) -> Verdict:
@@ -324,6 +334,13 @@ def _dead_letters(
 
 def _unread(**known: Any) -> StationView:
     return StationView(figure="?", unit="", verdict=_UNKNOWN, **known)
+
+
+def _latency(value_ms: float) -> str:
+    """Latencies are counted in buckets: this is the upper edge of one."""
+    if value_ms < SAID_IN_S_FROM_MS:
+        return f"{number_words(value_ms, decimals=0)}{NBSP}ms"
+    return duration_words(value_ms / 1000)
 
 
 def _age(seconds: float) -> tuple[str, str]:

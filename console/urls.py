@@ -27,6 +27,7 @@ urlpatterns: list[URLPattern] = [
     path("look/", auth.look, name="look"),
 ]
 
+handler400 = "console.views.errors.bad_request"
 handler403 = "console.views.errors.forbidden"
 handler404 = "console.views.errors.not_found"
 handler500 = "console.views.errors.failed"

@@ -6,11 +6,15 @@ Errors (root `ActError`):
     StaleAct    somebody was faster; the text says what changed              -> 409
 """
 
+import unicodedata
+
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import connection
 
 from console.permissions import Action, Denied, may
+
+_TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 class ActError(Exception):
@@ -45,14 +49,22 @@ def require_reason(text: str) -> str:
     """The reason without the space around it.
 
     Raises:
-        BadInput: it is empty or longer than `AUDIT_REASON_CHARS`.
+        BadInput: it is empty, longer than `AUDIT_REASON_CHARS`, or holds a character that hides or turns text.
     """
     reason = text.strip()
     if not reason:
         raise BadInput("reason", "Say why: the next person on call reads it.")
     if len(reason) > settings.AUDIT_REASON_CHARS:
         raise BadInput("reason", f"At most {settings.AUDIT_REASON_CHARS} characters; this has {len(reason)}.")
+    if any(_is_hidden(char) for char in reason):
+        raise BadInput("reason", "It holds a character that cannot be shown. Type it again instead of pasting it.")
     return reason
+
+
+def _is_hidden(char: str) -> bool:
+    """Control characters (PostgreSQL keeps no NUL) and marks that turn the direction of what follows."""
+    is_control = unicodedata.category(char) == "Cc" and char not in "\t\r\n"
+    return is_control or unicodedata.bidirectional(char) in _TURNING
 
 
 def take_turn(name: str) -> None:

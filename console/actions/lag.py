@@ -20,12 +20,14 @@ def set_allowed_lag(
     `seen` is the value that the person's form showed; None = the act does not depend on it.
 
     Raises:
-        ActDenied, BadInput (out of range), StaleAct (the value is no longer `seen`).
+        ActDenied, BadInput (out of range), StaleAct (no pass found such a group, or the value is no longer `seen`).
     """
     person = require(actor, Action.SET_ALLOWED_LAG)
     if not 0 <= value <= settings.LAG_ALLOWED_MAX:
         raise BadInput("value", f"A whole number from 0 to {settings.LAG_ALLOWED_MAX:,}; this is {value:,}.")
     take_turn(f"lag:{group}")
+    if all(known.group != group for known in facade.get_lag_overview().groups):
+        raise StaleAct(f"The last pass found no consumer group called {group}, so there is no lag to allow.")
     before = facade.get_allowed_lag(group)
     if seen is not None and before != seen:
         raise StaleAct(f"The allowed lag of {group} is {before:,} now, not {seen:,}: somebody has set it.")

@@ -7,7 +7,7 @@ from django.contrib.auth.views import LoginView
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.decorators import method_decorator
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from console import throttle
 from console.context import LOOK_COOKIE, parse_look
@@ -73,7 +73,7 @@ def look(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_GET
+@require_safe
 def permissions(request: HttpRequest) -> HttpResponse:
     """List every action with yes or no and why; open to everyone who is signed in."""
     rows = [(grant, may(request.user, grant.action)) for grant in GRANTS]

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from console.faults import Fault, read_or_fault
 from console.filters import BadFilter, read_choice, read_since, read_text
@@ -23,7 +23,7 @@ SPANS = ("1h", "3h", "24h", "3d", "7d")
 CHIPS = ("group", "topic", "type", "error", "fingerprint", "key", "since")
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def dead_letters(request: HttpRequest) -> HttpResponse:
     """List dead letters, newest first, narrowed by the address."""
@@ -52,7 +52,7 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
     return render_page(request, "dead_letters/list.html", context)
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def dead_letter(request: HttpRequest, dead_letter_id: UUID) -> HttpResponse:
     """Show one dead letter: what happened, where, why, and how large what it holds is."""

@@ -20,6 +20,33 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     return _error(request, 404, "Nothing is here", "No page has this address.", "Check the address, or start from Now.")
 
 
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """400; why exactly is in the log."""
+    del exception
+    return _error(
+        request,
+        400,
+        "This request cannot be read",
+        "Its host name is not one that this console answers to, or it is damaged. Nothing was changed.",
+        "Open the console by its own address. A new host name belongs into ALLOWED_HOSTS.",
+    )
+
+
+def method_refused(request: HttpRequest, allowed: str) -> HttpResponse:
+    """405; reached by a person whose session ended before the form was sent."""
+    takes_form = "POST" in allowed and "GET" not in allowed
+    meaning = "This address only takes a form." if takes_form else "This page takes no form."
+    response = _error(
+        request,
+        405,
+        "Nothing was sent",
+        f"{meaning} If you had to sign in first, your form was not sent: nothing was changed.",
+        "Open the page with the form again and repeat what you did.",
+    )
+    response["Allow"] = allowed
+    return response
+
+
 @requires_csrf_token
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """403, with the reason that the permission check gave."""

@@ -2,7 +2,7 @@
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, JsonResponse
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from console.dependencies import check_dependencies
 from relay.facade import product_version
@@ -12,14 +12,14 @@ NEEDED = "PostgreSQL"
 
 
 @login_not_required
-@require_GET
+@require_safe
 def healthz(_request: HttpRequest) -> JsonResponse:
     """200 while the process serves requests; asks nothing else."""
     return JsonResponse({"status": "ok", "version": product_version()})
 
 
 @login_not_required
-@require_GET
+@require_safe
 def readyz(_request: HttpRequest) -> JsonResponse:
     """200 when PostgreSQL answers: pages work without Valkey and Kafka, and say so. Else 503."""
     found = check_dependencies()

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from console.actions.lag import set_allowed_lag
 from console.charts import CHART_POINTS, LineChart, line_chart
@@ -54,7 +54,7 @@ class ChartPanel:
     words: str
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def lag(request: HttpRequest) -> HttpResponse:
     """Show every group's partitions, worst first, and the chart of the worst or the chosen one."""
@@ -85,7 +85,7 @@ def lag(request: HttpRequest) -> HttpResponse:
     return render_page(request, "lag/lag.html", context)
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def lag_history(request: HttpRequest) -> HttpResponse:
     """Show one group: its facts, one topic's lag over time, its partitions, and its allowed lag."""
@@ -113,7 +113,10 @@ class AllowedLagForm(forms.Form):
 def lag_allowed(request: HttpRequest) -> HttpResponse:
     """Set a group's allowed lag; a value that cannot be used shows the page again with what is wrong."""
     form = AllowedLagForm(request.POST)
-    group = request.POST.get("group", "")
+    try:
+        group = read_text(request.POST, "group")
+    except BadFilter as refused:
+        return refuse_filter(request, str(refused), page="Lag", back=reverse("lag"))
     if not form.is_valid():
         error = (
             " ".join(str(text) for text in form["value"].errors) or "The form was changed on its way. Load it again."

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from console.audit import list_recent_acts
 from console.faults import Fault, read_or_fault
-from console.models import AuditAction
+from console.models import AuditAction, AuditEntry
 from console.now_page import StationView, list_stations, say_now
 from console.permissions import Action
 from console.stations import Station, station_history
@@ -35,7 +35,7 @@ class Change(NamedTuple):
     aspect: str
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def now(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the open incidents, the line and what changed lately.
@@ -89,12 +89,21 @@ def _twin(stations: Sequence[StationView], as_of: datetime) -> list[tuple[dateti
     ]
 
 
+def _say_act(entry: AuditEntry) -> str:
+    """The act, on what when there is more than one of its kind, and why."""
+    on = {"group": f" of {entry.object_id}", "incident": f" “{entry.detail.get('title', '')}”"}.get(
+        entry.object_kind, ""
+    )
+    change = f" from {entry.detail['before']:,} to {entry.detail['after']:,}" if "after" in entry.detail else ""
+    return f"{AuditAction(entry.action).label}{on}{change}{f': {entry.reason}' if entry.reason else ''}"
+
+
 def _changes() -> list[Change]:
     """Acts of people and incidents that closed, newest first."""
     acts = [
         Change(
             at=entry.at,
-            words=f"{AuditAction(entry.action).label}{f': {entry.reason}' if entry.reason else ''}",
+            words=_say_act(entry),
             who=entry.actor_name,
             aspect="",
         )

@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from console.faults import Fault, read_or_fault
 from console.permissions import Action
@@ -13,7 +13,7 @@ from relay.facade import get_relay_status
 from relay.types import Aspect, RelayStatus, UnsentRow
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def relay(request: HttpRequest) -> HttpResponse:
     """Show the oldest unsent row first, then everything that explains it."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import mark_safe
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from console.markdown import render_markdown, title_of
 from console.permissions import Action
@@ -16,7 +16,7 @@ from relay.types import IncidentKind
 KINDS = {kind.value.replace("_", "-") for kind in IncidentKind}
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def runbook(request: HttpRequest, kind: str) -> HttpResponse:
     """Show one runbook; the name is taken from the closed list of incidents, never as a path."""

@@ -2,7 +2,7 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from console.dependencies import check_dependencies, list_versions
 from console.faults import Fault, read_or_fault
@@ -13,7 +13,7 @@ from relay.facade import list_processes, list_sweeps, product_version
 from relay.types import Aspect, ProcessView
 
 
-@require_GET
+@require_safe
 @permitted(Action.VIEW)
 def system(request: HttpRequest) -> HttpResponse:
     """Show processes by their heartbeats, connections, versions and sweeps."""

@@ -20,6 +20,7 @@ from console.permissions import Group as Role
 from console.roles import sync_roles
 from relay import facade
 from relay.types import IncidentKind
+from tests.web.pages import know_group
 
 pytestmark = pytest.mark.django_db
 
@@ -121,6 +122,12 @@ def client_of():
         return client
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def known_group(monkeypatch):
+    """The group that `lag_allowed` is about, as if a pass had found it."""
+    know_group(monkeypatch, "claim-workers")
 
 
 def address(name, line):

@@ -4,6 +4,9 @@ import json
 
 from asgiref.testing import ApplicationCommunicator
 
+# The most that is waited for what must come: a crowded machine is slow, not wrong.
+ANSWER_WITHIN_S = 30
+
 
 class Socket:
     """One connection to an ASGI application."""
@@ -21,12 +24,12 @@ class Socket:
     async def connect(self):
         """(accepted, close code or None)."""
         await self.app.send_input({"type": "websocket.connect"})
-        answer = await self.app.receive_output(timeout=5)
+        answer = await self.app.receive_output(timeout=ANSWER_WITHIN_S)
         return answer["type"] == "websocket.accept", answer.get("code")
 
     async def receive(self):
         """The next message, as the server sends it."""
-        return await self.app.receive_output(timeout=5)
+        return await self.app.receive_output(timeout=ANSWER_WITHIN_S)
 
     async def receive_json(self):
         return json.loads((await self.receive())["text"])
@@ -36,4 +39,4 @@ class Socket:
 
     async def disconnect(self):
         await self.app.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self.app.wait(timeout=5)
+        await self.app.wait(timeout=ANSWER_WITHIN_S)

@@ -69,6 +69,17 @@ def test_the_sentence_names_the_worst_and_counts_the_rest(groups, sentence):
     assert lead_sentence(overview(*groups)).replace("\N{NO-BREAK SPACE}", " ") == sentence
 
 
+def test_before_the_first_pass_nothing_is_claimed():
+    assert lead_sentence(overview(as_of=None)) == "No group has been read yet, so nothing is known of its lag."
+
+
+def test_calm_verdicts_do_not_hide_what_waits():
+    calm = group(partitions=[partition(4, lag=719), partition(5, lag=715), partition(1, lag=3)])
+    assert lead_sentence(overview(calm)).replace("\N{NO-BREAK SPACE}", " ") == (
+        "No partition needs you. The 3 partitions are ok. 1,434 records wait on 2 over their allowed lag."
+    )
+
+
 def test_verdicts_are_counted_worst_first():
     counts = count_verdicts([group(partitions=[*FINE, IDLE, BEHIND]), group("b", partitions=[STALLED, LOST])])
     assert [(c.word, c.count) for c in counts] == [

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from uuid import UUID
 
+from relay import facade
 from relay.types import (
     Aspect,
     CappedCount,
@@ -105,6 +107,12 @@ def group(name="claim-workers", partitions=None, **changes):
 def overview(*groups, **changes):
     made = LagOverview(as_of=NOW, age_s=1.0, collector="worker-1", pass_s=0.2, groups=groups, errors=[])
     return replace(made, **changes)
+
+
+def know_group(monkeypatch, name):
+    """Let the acts on groups see `name`, as if a pass had found it; the pages read what is stored."""
+    seen = {**vars(facade), "get_lag_overview": lambda: overview(group(name))}
+    monkeypatch.setattr("console.actions.lag.facade", SimpleNamespace(**seen))
 
 
 def unsent(position=1, **changes):
