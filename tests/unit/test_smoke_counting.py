@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from console.demo.smoke.counting import Applied, Published, Record, count_outcomes
+from console.demo.smoke.run import EXPECTED_WITHIN_S, Report
 
 
 def event_id(number):
@@ -121,3 +122,11 @@ def test_a_run_in_which_nothing_was_delivered_twice_proves_nothing():
 
 def test_a_run_that_published_too_little_fails():
     assert any("published" in fault for fault in count_outcomes(**clean_run()).faults(expected=7))
+
+
+def test_a_slow_run_is_told_and_does_not_fail_by_that():
+    count = count_outcomes(**clean_run())
+    report = Report(count=count, rolled_back=1, relay_kills=2, consumer_kills=2, settled=True)
+    assert report.warnings(EXPECTED_WITHIN_S) == []
+    assert "Slow: 181 s" in report.warnings(EXPECTED_WITHIN_S + 1)[0]
+    assert not any("Slow" in fault for fault in report.faults())

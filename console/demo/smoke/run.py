@@ -33,6 +33,10 @@ KILL_SHARE = 0.05
 GATE_WITHIN_S = 120
 LOOK_EVERY_S = 0.05
 SETTLE_WITHIN_S = 240
+# What it may take on a quiet machine of two cores; a slower run still counts, and says that it was slow.
+EXPECTED_WITHIN_S = 180
+# After this nothing is waited for any more: a run that did not settle prints what it counted, too.
+COUNT_AFTER_S = 360
 DEAD_LETTER_PAGE = 500
 
 
@@ -50,12 +54,18 @@ class Report:
         """Say in words why the run does not pass; empty = it passes."""
         found = self.count.faults(expected=EVENTS)
         if not self.settled:
-            found.append(f"not every event was applied or parked within {SETTLE_WITHIN_S} s")
+            found.append("not every event was applied or parked in time")
         if self.relay_kills < len(RELAY_KILLS_AT) or self.consumer_kills < len(CONSUMER_KILLS_AT):
             found.append(f"only {self.relay_kills} relays and {self.consumer_kills} consumers were killed")
         if not self.rolled_back:
             found.append("nothing was rolled back")
         return found
+
+    def warnings(self, seconds: float) -> list[str]:
+        """Say in words what does not fail the run but should be looked at."""
+        if seconds <= EXPECTED_WITHIN_S:
+            return []
+        return [f"Slow: {seconds:.0f} s, and {EXPECTED_WITHIN_S} s are expected on two quiet cores."]
 
     def line(self, seconds: float) -> dict[str, object]:
         """What is printed as JSON."""
@@ -133,10 +143,11 @@ class Chaos:
         return states[name].pid if states[name].state == "RUNNING" else None
 
 
-def run_smoke(supervisor: SupervisorClient, *, seed: int) -> Report:
+def run_smoke(supervisor: SupervisorClient, *, seed: int, began: float) -> Report:
     """Publish `EVENTS` events over `KEYS` keys while relays and consumers are killed; then count.
 
-    Returns when every event is applied or parked, or after `SETTLE_WITHIN_S` more seconds.
+    Returns when every event is applied or parked, after `SETTLE_WITHIN_S` more seconds, or `COUNT_AFTER_S` seconds
+    after `began` (Unix time).
 
     Raises:
         SmokeError: it could not be made as planned.
@@ -149,7 +160,8 @@ def run_smoke(supervisor: SupervisorClient, *, seed: int) -> Report:
     finally:
         publishers.stop()
     log.info("smoke.published", events=publishers.committed, rolled_back=len(publishers.rolled_back))
-    settled = _wait_until_settled(chaos)
+    left_s = began + COUNT_AFTER_S - time.time()
+    settled = _wait_until_settled(chaos, within_s=min(SETTLE_WITHIN_S, left_s))
     return Report(
         count=_count(publishers.rolled_back),
         rolled_back=len(publishers.rolled_back),
@@ -159,8 +171,8 @@ def run_smoke(supervisor: SupervisorClient, *, seed: int) -> Report:
     )
 
 
-def _wait_until_settled(chaos: Chaos) -> bool:
-    deadline = time.monotonic() + SETTLE_WITHIN_S
+def _wait_until_settled(chaos: Chaos, *, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         applied = Effect.objects.aggregate(n=CountOf("event_id", distinct=True))["n"]
         if applied + get_dlq_status().open >= EVENTS:

@@ -29,10 +29,13 @@ class Command(BaseCommand):
 
         supervisor = SupervisorClient(DataDir(settings.SIGNALBOX_DATA_DIR).socket)
         try:
-            report = run_smoke(supervisor, seed=options["seed"])
+            report = run_smoke(supervisor, seed=options["seed"], began=options["began"])
         except SmokeError as error:
             raise CommandError(f"The run stopped: {error}.") from error
-        self.stdout.write(json.dumps(report.line(time.time() - options["began"])))
+        seconds = time.time() - options["began"]
+        self.stdout.write(json.dumps(report.line(seconds)))
+        for warning in report.warnings(seconds):
+            self.stderr.write(warning)
         if faults := report.faults():
             self.stderr.write("\n".join(faults))
             sys.exit(1)
