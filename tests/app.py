@@ -168,20 +168,22 @@ class App:
         name = psycopg.sql.Identifier(f"app_{prefix[:-1]}")
         with psycopg.connect(self._admin_url, autocommit=True) as conn:
             conn.execute(psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
-        topics = [name for name in self._topics() if name.startswith(prefix)]
-        for future in self._admin().delete_topics(topics).values() if topics else []:
-            future.result(timeout=10)
+        admin = self._kafka()  # kept: what it was asked for ends with it
+        topics = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
+        for future in admin.delete_topics(topics).values() if topics else []:
+            future.result(timeout=30)
 
     def _remove_what_killed_runs_left(self):
         """A kept stack outlives its runs."""
         with psycopg.connect(self._admin_url) as conn:
             databases = conn.execute("SELECT datname FROM pg_database WHERE datname LIKE 'app\\_t%'").fetchall()
-        found = [NAMED_BY_OWNER.match(name) for name in [*self._topics(), *(f"{row[0][4:]}-" for row in databases)]]
+        names = [
+            *self._kafka().list_topics(timeout=30).topics,
+            *(f"{row[0].removeprefix('app_')}-" for row in databases),
+        ]
+        found = [NAMED_BY_OWNER.match(name) for name in names]
         for prefix in {match[0] for match in found if match and not Path(f"/proc/{match[1]}").exists()}:
             self._remove(prefix)
 
-    def _topics(self):
-        return list(self._admin().list_topics(timeout=10).topics)
-
-    def _admin(self):
+    def _kafka(self):
         return AdminClient({"bootstrap.servers": self.env["KAFKA_BOOTSTRAP_SERVERS"]})

@@ -3,14 +3,17 @@
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import sync_playwright
 
 from tests.app import App, wait_until
 
-RESULTS = Path(__file__).resolve().parents[2] / "test-results"
+RESULTS = Path(__file__).resolve().parents[2] / "test-results" / os.environ.get("SIGNALBOX_TEST_NAME", "main")
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")  # as in scripts/chromium.sh
 GROUPS = ("claim-workers", "refund-workers", "mail-workers")
 WORKERS_FIRST_VALKEY_DB = 4
 PAGE_WITHIN_MS = 15_000
@@ -56,20 +59,23 @@ def app(tmp_path_factory, worker_id):
 def traffic_was_there(app):
     """Effects, samples and dead letters to show."""
     set_traffic(app, rate=10, poison=0.2)
-    wait_until(lambda: app.sql("SELECT count(*) FROM demo_notice")[0][0] >= 10, within_s=40, what="notices are sent")
-    wait_until(lambda: app.sql("SELECT count(*) FROM dlq_dead_letter")[0][0] >= 3, within_s=20, what="some are parked")
+    wait_until(lambda: app.sql("SELECT count(*) FROM demo_notice")[0][0] >= 10, within_s=60, what="notices are sent")
+    wait_until(lambda: app.sql("SELECT count(*) FROM dlq_dead_letter")[0][0] >= 3, within_s=60, what="some are parked")
     set_traffic(app, rate=0)
     app.manage("shell", "-v", "0", "-c", "from relay.facade import collect_lag\ncollect_lag()")
 
 
 @pytest.fixture(scope="package")
 def browser():
-    # Not the plugin's: its event loop would stay in this thread until the session ends, and Django's ORM refuses
-    # to work beside one.
+    # Not pytest-playwright's: its event loop would stay in this thread until the session ends, and Django's ORM
+    # refuses to work beside one.
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    assert program, f"The browser tests need one of {', '.join(CHROMIUMS)}: run ./scripts/chromium.sh"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser"),
-            args=["--no-sandbox", "--disable-background-networking"],
+            executable_path=program,
+            # Root in a container: no user namespaces, a small /dev/shm.
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"],
         )
         yield browser
         browser.close()
@@ -89,9 +95,8 @@ def open_page(app, browser, sessions, request):
     def open_page(persona, path="/", **options):
         if persona and persona not in sessions:
             sessions[persona] = sign_in(app, browser, persona)
-        context = browser.new_context(
-            base_url=app.url, storage_state=sessions.get(persona), viewport={"width": 1440, "height": 900}, **options
-        )
+        options = {"viewport": {"width": 1440, "height": 900}, **options}
+        context = browser.new_context(base_url=app.url, storage_state=sessions.get(persona), **options)
         context.set_default_timeout(PAGE_WITHIN_MS)
         contexts.append(context)
         page = context.new_page()
@@ -102,7 +107,8 @@ def open_page(app, browser, sessions, request):
     if request.node.stash.get(FAILED, False):
         keep_pages(contexts, request.node.name)
     for context in contexts:
-        context.close()
+        with suppress(PlaywrightError):  # Ctrl-C ends the browser too
+            context.close()
 
 
 def set_traffic(app, *, rate, poison=0.0):
@@ -133,7 +139,7 @@ def fill_sign_in(page, name, password):
 
 
 def keep_pages(contexts, name):
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^\w.-]+", "_", name)
     for number, page in enumerate(page for context in contexts for page in context.pages):
         page.screenshot(path=RESULTS / f"{stem}-{number}.png", full_page=True)

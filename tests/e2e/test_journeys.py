@@ -1,23 +1,25 @@
 """What a person on call sees, with JavaScript and without it."""
 
 import re
+import time
+from datetime import datetime, timedelta
 
 import pytest
+from django.conf import settings
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 from tests.app import wait_until
 from tests.e2e.conftest import fill_sign_in, set_traffic
 
-# Without JavaScript a page loads itself again every 10 s.
-WITH_SCRIPT = pytest.param(True, id="with JavaScript")
-WITHOUT_SCRIPT = pytest.param(False, id="without JavaScript")
-both = pytest.mark.parametrize("script", [WITH_SCRIPT, WITHOUT_SCRIPT])
-REFRESH_MS = 12_000
-
-
-def seen_within_ms(script, live_ms):
-    return live_ms if script else live_ms + REFRESH_MS
+both = pytest.mark.parametrize(
+    "script", [pytest.param(True, id="with JavaScript"), pytest.param(False, id="without JavaScript")]
+)
+# Where only the result counts. Without JavaScript a page loads itself again every 10 s.
+PATIENCE_S = 60
+PATIENCE_MS = PATIENCE_S * 1_000
+SILENT_WITHIN = timedelta(seconds=5)
+GOES = re.compile("caught up|moving")
 
 
 @pytest.fixture(autouse=True)
@@ -41,35 +43,58 @@ def test_a_person_signs_in_with_the_right_password_only(app, open_page, script):
 
 
 @both
-def test_now_says_that_the_relay_is_silent_and_how_old_the_oldest_row_is_until_it_recovers(app, open_page, script):
-    wait_until(lambda: is_clear(app), within_s=30, what="the watch finds the relay in order")
+def test_now_says_that_the_relay_is_silent_and_how_old_the_oldest_row_is_until_it_recovers(
+    app, open_page, script, request, record_property
+):
+    wait_until(lambda: is_clear(app), within_s=60, what="the watch finds the relay in order")
     page = open_page("oncall", "/", java_script_enabled=script)
     expect(page.locator("#incidents")).not_to_contain_text("silent")
     navigated_to = page.evaluate("performance.timeOrigin") if script else None
     set_traffic(app, rate=4)
-    expect(station(page, "Relay")).to_contain_text(
-        re.compile("caught up|moving"), timeout=seen_within_ms(script, 15_000)
-    )
+    expect(station(page, "Relay")).to_contain_text(GOES, timeout=PATIENCE_MS)
 
+    readings = []
     app.kill("relay")
-    expect(station(page, "Relay")).to_contain_text("silent", timeout=seen_within_ms(script, 5_000))
-    expect(page.locator("#incidents")).to_contain_text("The relay is silent", timeout=seen_within_ms(script, 5_000))
-    first_age = oldest_age_s(page)
+    killed_at = time.monotonic()
     wait_until(
-        lambda: oldest_age_s(page) >= first_age + 2, within_s=8 if script else 25, what="the age grows on screen"
+        lambda: look(page, "Relay", readings) and "silent" in readings[-1][1], within_s=60, what="it says silent"
     )
+    record_property(f"kill to silent on screen, {request.node.callspec.id}", f"{time.monotonic() - killed_at:.1f} s")
+    expect(page.locator("#incidents")).to_contain_text("The relay is silent", timeout=PATIENCE_MS)
+    last_sign = app.sql(
+        "SELECT greatest((SELECT max(seen_at) FROM relay_runner), (SELECT max(moved_at) FROM relay_checkpoint))"
+    )[0][0]
+    # What the page read later than 5 s after the relay's last sign of life calls it silent, and it reads in time.
+    assert [r for r in readings if r[0] > last_sign + SILENT_WITHIN and "silent" not in r[1]] == [], last_sign
+    # (test_pages.py has the page's own clock for this.)
+    every_s = int(page.locator("#line").get_attribute("data-max-age"))
+    assert settings.RELAY_SILENT_AFTER_S + every_s <= SILENT_WITHIN.total_seconds()
+
+    first_age = oldest_age_s(page)
+    wait_until(lambda: oldest_age_s(page) >= first_age + 2, within_s=PATIENCE_S, what="the age grows on screen")
     if script:
         assert page.evaluate("performance.timeOrigin") == navigated_to, "the page was loaded again"
 
     app.start_what_is_missing()
-    expect(page.locator("#incidents")).not_to_contain_text("silent", timeout=seen_within_ms(script, 30_000))
-    expect(station(page, "Relay")).to_contain_text(
-        re.compile("caught up|moving"), timeout=seen_within_ms(script, 30_000)
-    )
+    expect(page.locator("#incidents")).not_to_contain_text("silent", timeout=PATIENCE_MS)
+    expect(station(page, "Relay")).to_contain_text(GOES, timeout=PATIENCE_MS)
 
 
 def station(page, name):
     return page.locator(".stn", has=page.get_by_role("heading", name=name, exact=True))
+
+
+def look(page, name, readings):
+    """Add (as of, verdict) of the line that is on screen; False while the page loads itself again."""
+    try:
+        at = page.locator("#line .asof time").get_attribute("datetime", timeout=1_000)
+        words = station(page, name).locator(".verdict").inner_text(timeout=1_000)
+        if at != page.locator("#line .asof time").get_attribute("datetime", timeout=1_000):
+            return False
+    except PlaywrightError:
+        return False
+    readings.append((datetime.fromisoformat(at), words))
+    return True
 
 
 def oldest_age_s(page):
@@ -86,20 +111,22 @@ def is_clear(app):
 
 @both
 def test_a_poison_record_appears_in_dead_letters(app, open_page, script):
-    before = app.sql("SELECT count(*) FROM dlq_dead_letter")[0][0]
+    known = parked_ids(app)
     page = open_page("viewer", "/dead-letters/", java_script_enabled=script)
-    rows = page.locator("#dlq-list tbody tr")
     set_traffic(app, rate=4, poison=1)
-    wait_until(
-        lambda: app.sql("SELECT count(*) FROM dlq_dead_letter")[0][0] > before, within_s=20, what="one is parked"
-    )
+    wait_until(lambda: parked_ids(app) - known, within_s=PATIENCE_S, what="one is parked")
     set_traffic(app, rate=0)
-    expect(rows).not_to_have_count(before, timeout=seen_within_ms(script, 5_000))
-    rows.first.get_by_role("link").first.click()
-    expect(page.get_by_text("claim-workers").first).to_be_visible()
+    new = page.locator(", ".join(f'#dlq-list tbody a[href$="/{letter}/"]' for letter in parked_ids(app) - known)).first
+    expect(new).to_be_visible(timeout=PATIENCE_MS)
+    new.click()
+    expect(page.get_by_text(app.prefix + "claim-workers").first).to_be_visible()
     text = page.locator("main").inner_text()
     assert "example.org" not in text
     assert not re.search(r"4111|5555 5555|7946", text)
+
+
+def parked_ids(app):
+    return {str(row[0]) for row in app.sql("SELECT id FROM dlq_dead_letter")}
 
 
 @both
@@ -109,13 +136,13 @@ def test_the_lag_of_a_stopped_consumer_grows_per_partition_and_is_called_stopped
     table = page.locator("#lag-table tbody")
     app.stop("claim-workers")
     set_traffic(app, rate=20)
-    expect(table).to_contain_text("stopped", timeout=seen_within_ms(script, 40_000))
+    expect(table).to_contain_text("stopped", timeout=PATIENCE_MS)
     first = {}
-    wait_until(lambda: first.update(lags_of(page)) or first, within_s=20, what="the table is read")
-    wait_until(lambda: grew(first, lags_of(page)), within_s=20 if script else 35, what="the lag grows on the page")
+    wait_until(lambda: first.update(lags_of(page)) or first, within_s=PATIENCE_S, what="the table is read")
+    wait_until(lambda: grew(first, lags_of(page)), within_s=PATIENCE_S, what="the lag grows on the page")
     set_traffic(app, rate=0)
     app.start_what_is_missing()
-    expect(table).not_to_contain_text("stopped", timeout=seen_within_ms(script, 60_000))
+    expect(table).not_to_contain_text("stopped", timeout=90_000)
 
 
 def lags_of(page):
@@ -133,8 +160,9 @@ def number(text):
 
 
 def grew(before, after):
+    """At least two partitions have more, none has less: each has a number of its own."""
     return (
         after.keys() >= before.keys()
         and all(after[partition] >= lag for partition, lag in before.items())
-        and sum(after.values()) > sum(before.values())
+        and sum(after[partition] > lag for partition, lag in before.items()) >= 2
     )
