@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty
 from typing import assert_never
@@ -83,7 +83,7 @@ class GroupRun:
         self._ours: set[PartitionRef] = set()
         self._starting: set[PartitionRef] = set()
         self._lost: set[PartitionRef] = set()
-        self._is_paused = False
+        self._paused: set[PartitionRef] = set()
         self._problem = ""
         self._next_commit_at = 0.0
         self._commit_answer_by = 0.0
@@ -113,26 +113,25 @@ class GroupRun:
     def _turn(self) -> None:
         self._poll_batch()
         self._settle_starts()
-        self._regulate()
+        self._resume_where_room()
         self._commit_if_due()
         self._check_stuck()
 
     def _poll_batch(self) -> None:
-        timeout_s = (settings.CONSUMER_PAUSED_POLL_MS if self._is_paused else settings.CONSUMER_POLL_MS) / 1000
+        timeout_s = (settings.CONSUMER_PAUSED_POLL_MS if self._paused else settings.CONSUMER_POLL_MS) / 1000
         for _ in range(settings.CONSUMER_BATCH_RECORDS):
             polled = self._consumer.poll(timeout_s)
             timeout_s = 0.0
             if polled is None:
                 return
             self._take(polled)
-            if self._shelf.is_full():
-                return
 
     def _take(self, polled: ConsumerRecord | OffsetMissing | ConsumerProblem) -> None:
         match polled:
             case ConsumerRecord():
                 self._problem = ""
                 self._shelf.add(polled)
+                self._pause_if_full([polled.place])
             case OffsetMissing():
                 self._starting.add(polled.place)
                 self._clerk.decide(polled)
@@ -161,8 +160,7 @@ class GroupRun:
                 case Lost():
                     self._lost.add(missing.place)
                 case Start(offset=offset):
-                    self._consumer.start_at(missing.place, offset)
-                    self._pause_again()
+                    self._start_at(missing.place, offset)
                 case _:
                     assert_never(decision)
 
@@ -173,22 +171,27 @@ class GroupRun:
         self._forget([place])
         self._shelf.close_lots([place])
         self._shelf.open_lots([place])
-        self._consumer.start_at(place, None)
+        self._start_at(place, None)
         self._clerk.note_begun_anew(place)
-        self._pause_again()
 
-    def _regulate(self) -> None:
-        """Pause fetching while the shelf is full; polling goes on."""
-        if not self._is_paused and self._shelf.is_full():
-            self._is_paused = True
-            self._consumer.pause(list(self._ours))
-        elif self._is_paused and self._shelf.has_room():
-            self._is_paused = False
-            self._consumer.resume(list(self._ours))
+    def _pause_if_full(self, places: Collection[PartitionRef]) -> None:
+        """Pause fetching partitions that hold their share of the shelf; polling goes on."""
+        full = [place for place in places if place not in self._paused and self._shelf.is_full(place)]
+        if full:
+            self._paused.update(full)
+            self._consumer.pause(full)
 
-    def _pause_again(self) -> None:
-        if self._is_paused:
-            self._consumer.pause(list(self._ours))
+    def _resume_where_room(self) -> None:
+        room = [place for place in self._paused if self._shelf.has_room(place)]
+        if room:
+            self._paused.difference_update(room)
+            self._consumer.resume(room)
+
+    def _start_at(self, place: PartitionRef, offset: int | None) -> None:
+        """Begin to fetch at an offset (None = the first); the client forgets a pause by that."""
+        self._consumer.start_at(place, offset)
+        self._paused.discard(place)
+        self._pause_if_full([place])
 
     def _commit_if_due(self) -> None:
         now = time.monotonic()
@@ -230,13 +233,13 @@ class GroupRun:
 
     # -- Callbacks of the consumer, in the owner's thread --
     def on_assigned(self, places: Sequence[PartitionRef]) -> None:
-        """Begin to keep frontiers; everything assigned is unpaused, so pause again when the shelf is full."""
+        """Begin to keep frontiers; everything assigned is unpaused. Shares shrink, so others may be full now."""
         self._problem = ""
         self._ours.update(places)
         self._forget(places)
         self._clerk.note_assigned(places)
         self._shelf.open_lots(places)
-        self._pause_again()
+        self._pause_if_full(self._ours)
 
     def on_revoked(self, places: Sequence[PartitionRef]) -> None:
         """Let what runs finish for a moment, commit what is done, let go."""
@@ -275,6 +278,7 @@ class GroupRun:
     def _forget(self, places: Sequence[PartitionRef]) -> None:
         self._starting.difference_update(places)
         self._lost.difference_update(places)
+        self._paused.difference_update(places)
 
     # -- Workers --
     def _work(self, slot: int) -> None:

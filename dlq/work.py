@@ -23,6 +23,8 @@ class Lot:
     live: bool = True
     in_flight: int = 0
     committed: int = -1
+    records: int = 0
+    bytes: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -60,7 +62,6 @@ class Shelf:
         self._jobs: set[Job] = set()
         self._running: set[Job] = set()
         self._held: dict[Job, float] = {}
-        self._bytes = 0
         self._closed = False
 
     # -- The owner's side --
@@ -102,20 +103,31 @@ class Shelf:
             lane = (record.place, record.offset if record.key is None else record.key)
             job = Job(record, lot, lane)
             self._jobs.add(job)
-            self._bytes += record.size_bytes
+            lot.records += 1
+            lot.bytes += record.size_bytes
             self._lanes.put(lane, job)
             self._lock.notify()
             return True
 
-    def is_full(self) -> bool:
-        """Whether fetching has to pause."""
-        with self._lock:
-            return len(self._jobs) >= self._limits[0] or self._bytes >= self._limits[1]
+    def is_full(self, place: PartitionRef) -> bool:
+        """Whether fetching this partition has to pause: it holds its even share of the shelf.
 
-    def has_room(self) -> bool:
-        """Whether fetching may go on: half empty, so that pausing (which throws a prefetch away) stays rare."""
+        The share is a partition's own, so that the records of one, however many, leave room for the others'.
+        """
         with self._lock:
-            return len(self._jobs) * 2 <= self._limits[0] and self._bytes * 2 <= self._limits[1]
+            lot = self._lots.get(place)
+            return lot is not None and self._fills(lot, 1.0)
+
+    def has_room(self, place: PartitionRef) -> bool:
+        """Whether fetching it may go on: half empty, so that pausing (which throws a prefetch away) stays rare."""
+        with self._lock:
+            lot = self._lots.get(place)
+            return lot is not None and not self._fills(lot, 0.5)
+
+    def _fills(self, lot: Lot, part: float) -> bool:
+        """Whether a lot holds at least this part of its share (one record counts as room for one more)."""
+        records, size = (limit / len(self._lots) * part for limit in self._limits)
+        return lot.records >= max(1.0, records) or lot.bytes >= size
 
     def commit_points(self, places: Collection[PartitionRef] | None = None) -> dict[PartitionRef, CommitPoint]:
         """Return what may be committed and was not yet, for live lots (of `places`, or all)."""
@@ -214,7 +226,8 @@ class Shelf:
     def _remove(self, job: Job) -> None:
         if job in self._jobs:
             self._jobs.discard(job)
-            self._bytes -= job.record.size_bytes
+            job.lot.records -= 1
+            job.lot.bytes -= job.record.size_bytes
 
     def _drop(self, keep: Callable[[Job], bool]) -> None:
         self._lanes.drop(keep)

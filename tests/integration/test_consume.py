@@ -283,6 +283,26 @@ def test_a_full_buffer_pauses_fetching_and_loses_nothing(line, settings):
     assert sorted(n for _, n in effects(line)) == list(range(200))
 
 
+def test_a_partition_with_a_long_backlog_does_not_starve_the_others(db_table, settings):
+    settings.CONSUMER_BUFFER_RECORDS = 10
+    release = threading.Event()
+
+    def work(event, tx):
+        assert event.partition == 1 or release.wait(30)
+        write_effect(event, tx)
+
+    line = Line(partitions=2)
+    line.put_many((n, f"k{n}", 0) for n in range(300))
+    line.put_many((1_000 + n, f"k{n}", 1) for n in range(20))
+    # Five places on the shelf are partition 0's, and wait; six threads, so that one is left for partition 1.
+    with running(line, work, concurrency=6):
+        until(lambda: line.committed(1) == 20)
+        assert line.committed(0) == 0
+        release.set()
+        until(lambda: line.committed(0) == 300)
+    line.drop()
+
+
 def facts_of(member):
     return next((p.facts for p in list_processes() if p.name == member.name), {})
 

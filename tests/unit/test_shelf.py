@@ -76,17 +76,40 @@ def test_a_record_put_back_after_its_partition_went_is_forgotten(shelf):
     assert (view.records, view.in_flight, list(view.held)) == (0, 0, [])
 
 
-def test_fullness_is_by_records_or_bytes_and_ends_half_empty(shelf):
+def test_fullness_is_by_records_or_bytes_of_a_share_and_ends_half_empty():
+    shelf = Shelf(limit_records=8, limit_bytes=200)
+    shelf.open_lots([HERE, THERE])
     for offset in range(4):
         shelf.add(record(offset, key=str(offset).encode()))
-    assert shelf.is_full()
+    assert shelf.is_full(HERE)
     shelf.finish(shelf.take())
-    assert not shelf.is_full()
-    assert not shelf.has_room()
+    assert not shelf.is_full(HERE)
+    assert not shelf.has_room(HERE)
     shelf.finish(shelf.take())
-    assert shelf.has_room()
+    shelf.finish(shelf.take())
+    assert shelf.has_room(HERE)
     shelf.add(record(9, value=b"x" * 200))
-    assert shelf.is_full()
+    assert shelf.is_full(HERE)
+
+
+def test_a_partition_with_a_long_backlog_leaves_room_for_the_others():
+    shelf = Shelf(limit_records=8, limit_bytes=10_000)
+    shelf.open_lots([HERE, THERE])
+    for offset in range(4):
+        shelf.add(record(offset))
+    assert shelf.is_full(HERE)
+    assert not shelf.is_full(THERE)
+    assert shelf.has_room(THERE)
+
+
+def test_shares_shrink_when_more_partitions_are_assigned_and_one_record_always_fits():
+    shelf = Shelf(limit_records=2, limit_bytes=10_000)
+    shelf.open_lots([HERE])
+    shelf.add(record(0))
+    assert not shelf.is_full(HERE)
+    shelf.open_lots([THERE, PartitionRef("other", 0), PartitionRef("other", 1)])
+    assert shelf.is_full(HERE)
+    assert shelf.has_room(THERE)
 
 
 def test_records_of_partitions_that_are_not_ours_and_repeats_are_not_taken(shelf):
