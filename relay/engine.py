@@ -10,7 +10,7 @@ round's places takes care of it.
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -184,6 +184,11 @@ class Engine:
         return [shard for shard, held in self.shards.items() if held.draining and shard not in busy]
 
     # -- Reading -----------------------------------------------------------------------------------------------
+    @property
+    def rounds_read(self) -> int:
+        """How many rounds were read."""
+        return self._seq
+
     def may_read(self) -> bool:
         """Tell whether another round fits the bounds."""
         bounds = self._bounds
@@ -268,7 +273,7 @@ class Engine:
         hold = self.holds[reader.shard, reader.topic or ""]
         place = made.after[reader.n]
         if is_complete and not reader.place.is_paging and reader.cap is not None:
-            place = Place(hw=max(place.hw, reader.cap), snapshot=place.snapshot)
+            place = replace(place, hw=max(place.hw, reader.cap))
             made.after[reader.n] = place
             hold.caught_up = True
         hold.place = place

@@ -94,7 +94,8 @@ ORDER BY o.position
 """
 _FACTS = """
 SELECT clock_timestamp(), s.last_value, EXISTS (SELECT 1 FROM relay_deferred), EXISTS (SELECT 1 FROM relay_hold),
-       (SELECT count(*) FROM relay_outbox_partition p WHERE p.from_position > s.last_value)
+       (SELECT count(*) FROM relay_outbox_partition p WHERE p.from_position > s.last_value),
+       (SELECT repeats FROM relay_duplicate_scan)
 FROM relay_outbox_position s
 """
 _CONTROL = "SELECT paused_by, paused_at, reason FROM relay_control WHERE scope = 'all'"
@@ -102,7 +103,7 @@ _RUNNERS = """
 SELECT r.id, r.name, r.kind, r.pid, r.host, r.started_at, r.seen_at,
        extract(epoch FROM clock_timestamp() - r.seen_at)::float,
        extract(epoch FROM r.expires_at - clock_timestamp())::float,
-       r.state, r.sent_total, r.unacked, r.circuit_open_since
+       r.state, r.sent_total, r.unacked, r.circuit_open_since, r.doorbell
 FROM relay_runner r ORDER BY r.started_at LIMIT 100
 """
 _SHARDS = """
@@ -182,7 +183,7 @@ def get_relay_status() -> RelayStatus:
     Rows that were acknowledged less than `RELAY_CHECKPOINT_EVERY_MS` ago may still count as unsent.
     """
     with _index_plans() as cursor:
-        as_of, last, has_deferred, has_holds, ahead = _all(cursor, _FACTS)[0]
+        as_of, last, has_deferred, has_holds, ahead, repeats = _all(cursor, _FACTS)[0]
         runner_rows = _all(cursor, _RUNNERS)
         shard_rows = _all(cursor, _SHARDS)
         control = _Control(*(_first(cursor, _CONTROL) or ()))
@@ -231,6 +232,7 @@ def get_relay_status() -> RelayStatus:
         circuit_open_since=facts.circuit_open_since,
         blocked_by=_writer_words(writer),
         partitions_ahead=ahead,
+        repeated_ids=repeats,
     )
 
 
@@ -428,8 +430,11 @@ def _runner_views(runners: Sequence[tuple[Any, ...]], shards: Sequence[tuple[Any
             state=state if left_s > 0 else "lapsed",
             sent_total=sent,
             unacked=unacked,
+            doorbell=bell,
         )
-        for runner_id, name, kind, pid, host, started_at, seen_at, age_s, left_s, state, sent, unacked, _ in runners
+        for runner_id, name, kind, pid, host, started_at, seen_at, age_s, left_s, state, sent, unacked, _, bell in (
+            runners
+        )
     ]
 
 

@@ -61,6 +61,23 @@ def _tell(engine: Engine, circuit: Circuit) -> None:
     relay_changed.send_robust(sender=Engine)
 
 
+def relay_is_restored() -> None:
+    """Open the incident before the places are carried over: whoever crashes between tells it again.
+
+    Raises:
+        Error: it could not be written; the shards must not be used.
+    """
+    open_incident(
+        IncidentKind.RELAY_RESTORED,
+        "database",
+        title="The database was restored, or moved to another server",
+        meaning="The relay's places were of another server. It published what the backup held unpublished, once, and "
+        "goes on from there. What was published after the backup is in Kafka, and perhaps not in the database.",
+        action="Compare the consumers' state with the restored database, then acknowledge this.",
+        link=LINK,
+    )
+
+
 def _cluster_is_down(circuit: Circuit) -> None:
     open_incident(
         IncidentKind.RELAY_CLUSTER_DOWN,

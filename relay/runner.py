@@ -6,6 +6,7 @@ One runner is one thread with one database connection and one Kafka producer. `m
 
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
@@ -13,8 +14,10 @@ from uuid import UUID, uuid4
 import psycopg
 import structlog
 from django.conf import settings
+from django.db import Error as DatabaseError
 
 from relay import reports
+from relay.bell import Bell, BellUnavailableError
 from relay.domain.backoff import Backoff
 from relay.domain.circuit import Circuit, is_stalled
 from relay.domain.outcome import TopicFacts
@@ -23,7 +26,7 @@ from relay.engine import Bounds, Engine, mark_stored, without_shards
 from relay.kafka.errors import ClusterUnreachableError
 from relay.kafka.ports import Pending, RecordProducer
 from relay.kafka.producer import KafkaProducer
-from relay.store import Changes, ShardsLostError, Store, connect
+from relay.store import Changes, Claimed, ShardsLostError, Store, connect
 
 log = structlog.get_logger(__name__)
 
@@ -85,6 +88,7 @@ class Due:
     ask: float = 0.0
     stat: float = 0.0
     retry: float = 0.0
+    bell: float = 0.0
 
 
 @dataclass(slots=True)
@@ -116,6 +120,9 @@ class Runner:
     _sent_at_opening: int = 0
     _question: Pending[Mapping[str, TopicFacts]] | None = None
     _probe: Pending[bool] | None = None
+    _bell: Bell | None = None
+    _armed_at: deque[float] = field(default_factory=deque)
+    wakes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.engine = self._new_engine()
@@ -129,7 +136,7 @@ class Runner:
             try:
                 self._turn()
                 failures = 0
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseError) as error:
                 failures += 1
                 log.warning("relay.database_away", runner=self.name, error=type(error).__name__, tries=failures)
                 self._start_over()
@@ -200,7 +207,26 @@ class Runner:
             self._former_ids.clear()
             self._extend_lease(asked)
             self._due = Due()
+            self._open_bell(self._store)
         return self._store
+
+    def _open_bell(self, store: Store) -> None:
+        self._due.bell = lease_clock() + settings.RELAY_BELL_RETRY_S
+        try:
+            self._bell = store.open_bell(self.name)
+        except (BellUnavailableError, psycopg.Error) as error:
+            log.info("relay.polls", runner=self.name, reason=str(error)[:200])
+
+    def _lose_bell(self, error: psycopg.Error) -> None:
+        """Poll until the next beat, which opens another one."""
+        log.info("relay.bell_lost", runner=self.name, error=type(error).__name__)
+        self._close_bell()
+        self._due.bell = 0.0
+
+    def _close_bell(self) -> None:
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None
 
     def _extend_lease(self, asked: float) -> None:
         self._lease_until = asked + settings.RELAY_LEASE_S - settings.RELAY_LEASE_MARGIN_S
@@ -214,6 +240,7 @@ class Runner:
             leaving=self.is_leaving,
             sent_total=self.engine.sent_total,
             unacked=self.engine.unacked,
+            doorbell=self._bell is not None,
             circuit_s=circuit_s,
         )
         if db_now is None:
@@ -221,8 +248,19 @@ class Runner:
         self.engine.clock_offset_ms = (db_now - time.time()) * 1000
         self._extend_lease(now)
         self._paused_by = paused_by
+        self._keep_bell(store, now)
         self._due.beat = now + settings.RELAY_HEARTBEAT_EVERY_MS / 1000
         reports.tell(self.engine, self.circuit)
+
+    def _keep_bell(self, store: Store, now: float) -> None:
+        """Keep the doorbell's session alive; without one, try again now and then."""
+        try:
+            if self._bell is not None:
+                self._bell.keep()
+            elif now >= self._due.bell:
+                self._open_bell(store)
+        except psycopg.Error as error:
+            self._lose_bell(error)
 
     def _describe(self) -> str:
         if self._paused_by is not None:
@@ -257,10 +295,19 @@ class Runner:
         claimed = store.claim(limit)
         if not claimed:
             return
+        restored = [c.shard for c in claimed if c.is_restored]
+        if restored:
+            claimed = [c for c in claimed if not c.is_restored] + self._rebase(store, restored)
         shards = [c.shard for c in claimed]
         self.engine.adopt(claimed, store.load_deferred(shards), store.load_holds(shards))
         self.on_step("claim")
         log.info("relay.claimed", runner=self.name, shards=len(shards))
+
+    def _rebase(self, store: Store, restored: list[int]) -> list[Claimed]:
+        reports.relay_is_restored()
+        claimed, late = store.rebase(restored)
+        log.warning("relay.restored", runner=self.name, shards=len(restored), rows_set_aside=late)
+        return claimed
 
     # -- Publishing --------------------------------------------------------------------------------------------
     def _publish(self, store: Store, now: float) -> int:
@@ -314,17 +361,53 @@ class Runner:
             self.engine.learn(facts.values(), now)
 
     def _wait(self, worked: int) -> None:
+        engine = self.engine
+        if worked or engine.unacked or self.circuit.is_open or self._paused_by is not None:
+            self._with_bell(Bell.disarm)
         if worked:
             return
-        engine = self.engine
         if engine.unacked:
             engine.producer.poll(0.005)
-            return
-        if self._question is not None and engine.queue:
+        elif self._question is not None and engine.queue:
             self.stopping.wait(0.005)
-            return
-        idle = settings.RELAY_BUSY_WAIT_MS if self._is_busy() else settings.RELAY_IDLE_WAIT_MS
-        self.stopping.wait(idle / 1000)
+        else:
+            self._sleep()
+
+    def _sleep(self) -> None:
+        """Sleep until a commit rings; the one read after the bell is set sees what was committed before."""
+        is_publishing = not self.circuit.is_open and self._paused_by is None
+        if self._bell is None or not is_publishing or not self._may_arm():
+            idle = settings.RELAY_BUSY_WAIT_MS if self._is_busy() else settings.RELAY_IDLE_WAIT_MS
+            self.stopping.wait(idle / 1000)
+            self.wakes["poll"] += 1
+        elif not self._bell.is_armed:
+            if not self._with_bell(Bell.arm):
+                self.stopping.wait(settings.RELAY_BUSY_WAIT_MS / 1000)
+        else:
+            rang = self._with_bell(lambda bell: bell.wait(settings.RELAY_IDLE_WAIT_MS / 1000))
+            self.wakes["bell" if rang else "fallback"] += 1
+
+    def _may_arm(self) -> bool:
+        """Tell whether the bell may be set again: NOTIFY lets writers commit one by one, so a busy runner polls."""
+        if self._bell is not None and self._bell.is_armed:
+            return True
+        now = lease_clock()
+        while self._armed_at and now - self._armed_at[0] > 1:
+            self._armed_at.popleft()
+        if len(self._armed_at) >= settings.RELAY_BELL_MAX_PER_S:
+            return False
+        self._armed_at.append(now)
+        return True
+
+    def _with_bell(self, act: Callable[[Bell], bool | None]) -> bool:
+        """Do something with the bell; without one, or when its connection is gone, the runner polls."""
+        if self._bell is None:
+            return False
+        try:
+            return bool(act(self._bell))
+        except psycopg.Error as error:
+            self._lose_bell(error)
+            return False
 
     def _is_busy(self) -> bool:
         return lease_clock() < self._busy_until
@@ -429,6 +512,7 @@ class Runner:
         self.engine = self._new_engine()
         self.engine.sent_total = sent
         self._question = self._probe = None
+        self._close_bell()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -438,6 +522,7 @@ class Runner:
     def _leave(self) -> None:
         """Finish what is in the air within the bound, store it, release the shards, remove the row."""
         self.state = "stopping"
+        self._close_bell()
         until = lease_clock() + settings.RELAY_STOP_WITHIN_S
         engine = self.engine
         while (engine.unacked or engine.queue) and lease_clock() < until and self.circuit.open_since is None:

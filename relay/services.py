@@ -4,6 +4,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
+from relay.housekeeping import find_duplicate_ids, purge_outbox
 from relay.incidents import close_incident, close_other_incidents, open_incident
 from relay.kafka.topics import create_missing_topics
 from relay.signals import relay_changed
@@ -49,15 +50,14 @@ def ensure_topics() -> list[str]:
 
 
 def keep_house() -> None:
-    """Partitions ahead, old ranges, statistics and runner rows, incidents whose cause is gone. Safe to run twice.
-
-    Passed partitions of the outbox are not dropped yet: their purge comes with its own safety checks.
-    """
+    """Partitions ahead and behind, repeated ids, old rows, incidents whose cause is gone. Safe to run twice."""
     made = _ensure_partitions()
     forgotten = _forget()
     _close_incidents()
-    if made or forgotten:
-        log.info("relay.housekeeping", partitions_made=made, rows_forgotten=forgotten)
+    find_duplicate_ids()
+    dropped = purge_outbox()
+    if made or forgotten or dropped:
+        log.info("relay.housekeeping", partitions_made=made, rows_forgotten=forgotten, partitions_dropped=dropped)
 
 
 def _ensure_partitions() -> int:

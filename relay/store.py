@@ -15,6 +15,7 @@ from uuid import UUID
 import psycopg
 from django.db import connection as django_connection
 
+from relay.bell import Bell, open_bell
 from relay.domain.ownership import Peer
 from relay.domain.places import Place, Snapshot
 
@@ -27,7 +28,7 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, seen_at = clock
 """
 _BEAT = """
 UPDATE relay_runner SET seen_at = clock_timestamp(), state = %(state)s, leaving = %(leaving)s,
-    sent_total = %(sent_total)s, unacked = %(unacked)s,
+    sent_total = %(sent_total)s, unacked = %(unacked)s, doorbell = %(doorbell)s,
     expires_at = clock_timestamp() + make_interval(secs => %(lease_s)s),
     circuit_open_since = CASE WHEN %(circuit_s)s::float IS NOT NULL
         THEN coalesce(circuit_open_since, clock_timestamp() - make_interval(secs => %(circuit_s)s::float)) END
@@ -42,7 +43,59 @@ ORDER BY shard LIMIT %s
 """
 _CLAIM = """
 UPDATE relay_checkpoint SET holder = %s, epoch = epoch + 1 WHERE shard = ANY(%s)
+RETURNING shard, epoch, hw, snapshot::text, late_floor, late_cursor, late_snapshot::text,
+    system_identifier <> (SELECT system_identifier FROM pg_control_system())
+    OR pg_snapshot_xmax(coalesce(late_snapshot, snapshot)) > pg_snapshot_xmax(pg_current_snapshot())
+"""
+# After a restore old rows keep ids above the server's next one. What the old snapshot had not seen is set aside, to be
+# published in order of its keys; everything else that looks unseen now was published: late rows lie above it.
+_RESTORED_LATE = """
+WITH place AS MATERIALIZED (
+    SELECT shard, NULL::text AS topic, hw, snapshot, late_floor, late_cursor, late_snapshot
+    FROM relay_checkpoint WHERE shard = ANY(%(shards)s)
+    UNION ALL
+    SELECT h.shard, h.topic, h.hw, h.snapshot, c.late_floor, h.late_cursor, h.late_snapshot
+    FROM relay_hold h JOIN relay_checkpoint c ON c.shard = h.shard WHERE h.shard = ANY(%(shards)s)
+), bound AS MATERIALIZED (
+    SELECT min(pg_snapshot_xmax(snapshot)) AS min_xmax, max(hw) AS max_hw,
+           ARRAY(SELECT DISTINCT pg_snapshot_xip(snapshot) FROM place) AS xips FROM place
+), candidate AS MATERIALIZED (
+    SELECT o.xid, o.shard, o.position FROM bound b CROSS JOIN LATERAL (
+        SELECT xid, shard, position FROM relay_outbox r WHERE r.xid >= b.min_xmax AND r.position <= b.max_hw
+        UNION ALL
+        SELECT xid, shard, position FROM relay_outbox r
+        WHERE r.xid = ANY(b.xips) AND r.xid < b.min_xmax AND r.position <= b.max_hw) o
+)
+INSERT INTO relay_deferred (shard, position, topic, key, event_id, due_at)
+SELECT o.shard, o.position, o.topic, o.key, o.id, clock_timestamp()
+FROM candidate k JOIN place p ON p.shard = k.shard AND k.position > p.late_floor AND k.position <= p.hw
+    AND NOT pg_visible_in_snapshot(k.xid, p.snapshot)
+    AND (k.position > p.late_cursor OR p.late_snapshot IS NULL OR NOT pg_visible_in_snapshot(k.xid, p.late_snapshot))
+CROSS JOIN LATERAL (SELECT * FROM relay_outbox r WHERE r.shard = k.shard AND r.position = k.position OFFSET 0) o
+WHERE p.topic = o.topic
+   OR (p.topic IS NULL AND NOT EXISTS (SELECT 1 FROM relay_hold h WHERE h.shard = o.shard AND h.topic = o.topic))
+ON CONFLICT DO NOTHING
+"""
+_RESTORED_FLOOR = """
+SELECT coalesce(max(position), 0) FROM (
+    SELECT position FROM relay_outbox WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())
+    UNION ALL
+    SELECT position FROM relay_outbox WHERE xid = ANY(ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())))) old
+"""
+_RESTORED_HOLDS = """
+UPDATE relay_hold SET snapshot = pg_current_snapshot(), late_cursor = 0, late_snapshot = NULL WHERE shard = ANY(%s)
+"""
+_RESTORED_PLACES = """
+UPDATE relay_checkpoint SET snapshot = pg_current_snapshot(), late_cursor = 0, late_snapshot = NULL,
+    late_floor = greatest(late_floor, %s),
+    system_identifier = (SELECT system_identifier FROM pg_control_system())
+WHERE shard = ANY(%s) AND holder = %s
 RETURNING shard, epoch, hw, snapshot::text, late_floor, late_cursor, late_snapshot::text
+"""
+_RESTORED_SEQUENCE = """
+SELECT setval('relay_outbox_position', m.position)
+FROM (SELECT greatest(max(hw), %s) AS position FROM relay_checkpoint) m, relay_outbox_position s
+WHERE m.position > s.last_value
 """
 _DEFERRED = """
 SELECT shard, position, topic, key, event_id, attempts, failed, order_broken, error,
@@ -50,7 +103,8 @@ SELECT shard, position, topic, key, event_id, attempts, failed, order_broken, er
 FROM relay_deferred WHERE shard = ANY(%s) ORDER BY position
 """
 _HOLDS = """
-SELECT shard, topic, hw, snapshot::text, late_cursor, late_snapshot::text, reason FROM relay_hold WHERE shard = ANY(%s)
+SELECT h.shard, h.topic, h.hw, h.snapshot::text, c.late_floor, h.late_cursor, h.late_snapshot::text, h.reason
+FROM relay_hold h JOIN relay_checkpoint c ON c.shard = h.shard WHERE h.shard = ANY(%s)
 """
 _RELEASE = "UPDATE relay_checkpoint SET holder = NULL WHERE shard = ANY(%s) AND holder = %s"
 _PAUSED = "SELECT paused_by FROM relay_control WHERE scope = 'all'"
@@ -165,11 +219,15 @@ _STAT = "INSERT INTO relay_stat (runner, sent, buckets) VALUES (%s, %s, %s)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """A shard that this runner holds now, and where to go on."""
+    """A shard that this runner holds now, and where to go on.
+
+    `is_restored`: its place is of another server, or of this one before a restore; see `Store.rebase()`.
+    """
 
     shard: int
     epoch: int
     place: Place
+    is_restored: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -263,6 +321,10 @@ class Store:
         self._runner = runner
         self._lease_s = lease_s
 
+    def open_bell(self, name: str) -> Bell:
+        """Open the doorbell beside this connection; see `relay.bell.open_bell()`."""
+        return open_bell(name, self._conn)
+
     def close(self) -> None:
         """Close the connection."""
         self._conn.close()
@@ -282,7 +344,7 @@ class Store:
             self._conn.execute(_REGISTER, row)
 
     def beat(
-        self, *, state: str, leaving: bool, sent_total: int, unacked: int, circuit_s: float | None
+        self, *, state: str, leaving: bool, sent_total: int, unacked: int, doorbell: bool, circuit_s: float | None
     ) -> tuple[float | None, list[Peer], str | None]:
         """Extend the lease; return (database time or None when the row is gone, live runners, who paused)."""
         with self._conn.pipeline():
@@ -295,6 +357,7 @@ class Store:
                     "leaving": leaving,
                     "sent_total": sent_total,
                     "unacked": unacked,
+                    "doorbell": doorbell,
                     "circuit_s": circuit_s,
                 },
             )
@@ -314,10 +377,31 @@ class Store:
             self._conn.execute(CLAIM_LOCK)
             free = [shard for (shard,) in self._conn.execute(_FREE, [limit]).fetchall()]
             rows = self._conn.execute(_CLAIM, [self._runner, free]).fetchall() if free else []
-        return [
-            Claimed(shard=shard, epoch=epoch, place=_place(hw, snapshot, floor, cursor, late_snapshot))
-            for shard, epoch, hw, snapshot, floor, cursor, late_snapshot in sorted(rows)
-        ]
+        return [_claimed(row, is_restored=row[-1]) for row in sorted(rows)]
+
+    def rebase(self, shards: Sequence[int]) -> tuple[list[Claimed], int]:
+        """Carry places of a restored database over to this server's ids; how many unpublished rows were set aside.
+
+        One transaction: rows that the old snapshots had not seen go to `relay_deferred`, due now; `late_floor` passes
+        every row whose id this server has not given out; the present snapshot is stored. Crash-safe: until it commits,
+        the next holder finds the shards restored as well.
+
+        Raises:
+            ShardsLostError: another runner took shards; nothing was written.
+        """
+        wanted = list(shards)
+        with self._conn.transaction():
+            self._conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            self._conn.execute("SET LOCAL enable_seqscan = off")
+            self._conn.execute("SET LOCAL enable_bitmapscan = off")
+            floor = self._conn.execute(_RESTORED_FLOOR).fetchone()
+            late = self._conn.execute(_RESTORED_LATE, {"shards": wanted}).rowcount
+            self._conn.execute(_RESTORED_HOLDS, [wanted])
+            self._conn.execute(_RESTORED_SEQUENCE, floor)
+            rows = self._conn.execute(_RESTORED_PLACES, [*(floor or ()), wanted, self._runner]).fetchall()
+            if lost := set(wanted) - {row[0] for row in rows}:
+                raise ShardsLostError(lost)
+        return [_claimed(row) for row in sorted(rows)], late
 
     def load_deferred(self, shards: Sequence[int]) -> list[Deferral]:
         """Every deferred row of the shards, by position; `due_s` is from now."""
@@ -346,11 +430,11 @@ class Store:
             Hold(
                 shard=shard,
                 topic=topic,
-                place=(place := _place(hw, snapshot, 0, cursor, late_snapshot)),
+                place=(place := _place(hw, snapshot, floor, cursor, late_snapshot)),
                 final=place,
                 reason=reason,
             )
-            for shard, topic, hw, snapshot, cursor, late_snapshot, reason in self._conn.execute(
+            for shard, topic, hw, snapshot, floor, cursor, late_snapshot, reason in self._conn.execute(
                 _HOLDS, [list(shards)]
             ).fetchall()
         ]
@@ -423,6 +507,16 @@ class Store:
 def parse_headers(text: str | None) -> object:
     """The stored headers of a row; None = there are none."""
     return [] if text is None else json.loads(text)
+
+
+def _claimed(row: Sequence[Any], *, is_restored: bool = False) -> Claimed:
+    shard, epoch, hw, snapshot, floor, cursor, late_snapshot = row[:7]
+    return Claimed(
+        shard=shard,
+        epoch=epoch,
+        place=_place(hw, snapshot, floor, cursor, late_snapshot),
+        is_restored=is_restored,
+    )
 
 
 def _place(hw: int, snapshot: str, floor: int, cursor: int, late_snapshot: str | None) -> Place:

@@ -214,7 +214,10 @@ class TopicUnsent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerView:
-    """A live or lapsed relay runner. `kind` is `celery` or `process`; `state` one word of what it does."""
+    """A live or lapsed relay runner. `kind` is `celery` or `process`; `state` one word of what it does.
+
+    `doorbell`: commits wake it; without (no direct database connection) it polls.
+    """
 
     name: str
     kind: str
@@ -228,6 +231,7 @@ class RunnerView:
     state: str
     sent_total: int
     unacked: int
+    doorbell: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +275,8 @@ class RelayStatus:
     """Everything the Relay page and the Now page say about the relay, read in one go at `as_of`.
 
     Rates and latencies cover the last `window_s` seconds; None = nothing was sent in it.
-    `circuit_open_since` is set while the cluster cannot be reached.
+    `circuit_open_since` is set while the cluster cannot be reached. `repeated_ids` counts events that a caller wrote
+    again unchanged under the same id, as a retry does.
     """
 
     as_of: datetime
@@ -295,6 +300,7 @@ class RelayStatus:
     circuit_open_since: datetime | None
     blocked_by: str | None
     partitions_ahead: int
+    repeated_ids: int = 0
 
 
 # -- Lag ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import psycopg
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from django.conf import settings
@@ -54,7 +55,7 @@ def skip_to_now():
         cursor.execute("DELETE FROM relay_runner")
         cursor.execute("DELETE FROM relay_stat")
         cursor.execute(
-            "UPDATE relay_checkpoint SET hw = (SELECT coalesce(max(position), 0) FROM relay_outbox), holder = NULL,"
+            "UPDATE relay_checkpoint SET hw = (SELECT last_value FROM relay_outbox_position), holder = NULL,"
             " snapshot = pg_current_snapshot(), late_cursor = 0, late_snapshot = NULL, moved_at = NULL,"
             " epoch = epoch + 1"
         )
@@ -65,7 +66,8 @@ def count_unsent():
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT (SELECT count(*) FROM relay_outbox o JOIN relay_checkpoint c USING (shard)"
-            "        WHERE o.position > c.hw OR NOT pg_visible_in_snapshot(o.xid, c.snapshot)),"
+            "        WHERE o.position > c.hw"
+            "           OR (o.position > c.late_floor AND NOT pg_visible_in_snapshot(o.xid, c.snapshot))),"
             "       (SELECT count(*) FROM relay_deferred), (SELECT count(*) FROM relay_hold)"
         )
         return sum(cursor.fetchone())
@@ -134,10 +136,20 @@ def first_occurrences(messages):
     return by_key
 
 
+def database_url():
+    """The address of this test's database."""
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+
+
+def open_connection():
+    """A connection of its own to this test's database, with a transaction that begins at the first statement."""
+    return psycopg.connect(database_url())
+
+
 @contextmanager
 def relay_child(step="never", nth=1, **env):
     """`tests.relay_child` on this test's database; it is killed at the end if it is still there."""
-    database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    database = database_url()
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.relay_child", step, str(nth)],
         env={**os.environ, "DATABASE_URL": database, "SIGNALBOX_PROCESS": "child", **env},

@@ -2,7 +2,6 @@ import os
 import signal
 import threading
 
-import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection, connections, transaction
@@ -17,6 +16,7 @@ from tests.relay_helpers import (
     event_id,
     first_occurrences,
     make_topic,
+    open_connection,
     publish_keys,
     read_topic,
     relay_child,
@@ -57,7 +57,7 @@ def test_a_lower_position_that_commits_later_is_published():
     topic = make_topic(partitions=1)
     with running_relay() as runner:
         wait_until(lambda: len(runner.engine.shards) == 64)
-        with psycopg.connect(**_own_connection()) as slow:
+        with open_connection() as slow:
             slow.execute("INSERT INTO relay_outbox (topic, key, type, payload) VALUES (%s, 'slow', 't', '1')", [topic])
             with transaction.atomic():
                 quick = publish(topic, key="slow", type="t", payload=2)  # the same shard, a higher position
@@ -74,7 +74,7 @@ def test_late_rows_beyond_a_page_are_all_published_once(settings):
     topic = make_topic(partitions=1)
     with running_relay() as runner:
         wait_until(lambda: len(runner.engine.shards) == 64)
-        with psycopg.connect(**_own_connection()) as slow:
+        with open_connection() as slow:
             slow.execute(
                 "INSERT INTO relay_outbox (topic, key, type, payload) SELECT %s, convert_to('k' || n, 'UTF8'), 't', '1'"
                 " FROM generate_series(1, 500) n",
@@ -200,11 +200,6 @@ def test_sigterm_finishes_what_is_in_the_air_and_releases_the_shards():
         assert (held, cursor.fetchone()) == ((0,), (0,))
     run_relay_until_drained()
     assert len(read_topic(topic)) == 50
-
-
-def _own_connection():
-    params = connection.get_connection_params()
-    return {k: v for k, v in params.items() if k not in {"cursor_factory", "context", "prepare_threshold"}}
 
 
 def _hw(event):
