@@ -31,7 +31,7 @@ lint: venv ## Check style, imports between layers, templates and dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
-	@$(BIN)/djlint --quiet --check --lint templates
+	@$(BIN)/djlint --check --lint templates
 	@$(BIN)/deptry .
 
 fmt: venv ## Format the code and mend what can be mended by itself
