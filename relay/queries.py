@@ -77,12 +77,13 @@ SELECT 'held' AS kind, h.shard, h.topic, r.position FROM relay_hold h JOIN c ON 
 WHERE r.topic = h.topic
 """
 _GROUPED = """
-SELECT kind, shard, topic, count(*), (array_agg(position ORDER BY position))[1:%(shown)s]
-FROM ({parts}) u GROUP BY kind, shard, topic
+, u AS MATERIALIZED ({parts})
+SELECT kind, shard, topic, count(*), min(position) FROM u GROUP BY kind, shard, topic
+UNION ALL (SELECT kind, shard, topic, NULL, position FROM u ORDER BY position LIMIT %(shown)s)
 """
 DETAILS = """
 SELECT o.position, o.shard, o.id, o.topic, o.type, o.key, o.created_at,
-       greatest(0, extract(epoch FROM clock_timestamp() - o.created_at))::float, d.failed, d.error,
+       greatest(0, extract(epoch FROM statement_timestamp() - o.created_at))::float, d.failed, d.error,
        d.position IS NOT NULL AND (d.key IS NULL OR NOT EXISTS (
            SELECT 1 FROM relay_deferred e WHERE e.topic = d.topic AND e.key = d.key AND e.position < d.position))
 FROM unnest(%(shards)s::int[], %(positions)s::bigint[]) AS u (shard, position)
@@ -139,20 +140,21 @@ ORDER BY xact_start LIMIT 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Waiting rows of one kind, shard and topic: how many were counted, and the first positions."""
+    """Waiting rows of one kind, shard and topic: how many were counted, and the first position."""
 
     kind: str
     shard: int
     topic: str
     count: int
-    first: Sequence[int]
+    first: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Every waiting row that was counted. `is_capped`: there may be more."""
+    """Every waiting row that was counted; `oldest` are the lowest (position, shard, kind). `is_capped`: or more."""
 
     groups: Sequence[Group]
+    oldest: Sequence[tuple[int, int, str]]
     is_capped: bool
 
     @property
@@ -160,13 +162,9 @@ class Waiting:
         """How many rows were counted."""
         return sum(group.count for group in self.groups)
 
-    def oldest(self, most: int) -> list[tuple[int, int, str]]:
-        """The lowest (position, shard, kind), in order."""
-        return sorted((p, g.shard, g.kind) for g in self.groups for p in g.first)[:most]
-
     def firsts(self) -> dict[str, tuple[int, int]]:
         """The lowest (position, shard) of each topic."""
-        places = sorted(((g.first[0], g.shard, g.topic) for g in self.groups), reverse=True)
+        places = sorted(((g.first, g.shard, g.topic) for g in self.groups), reverse=True)
         return {topic: (position, shard) for position, shard, topic in places}
 
 
@@ -196,7 +194,7 @@ def get_relay_status() -> RelayStatus:
         writer = _first(cursor, _WRITER, [OPEN_TRANSACTION_SHOWN_S])
     runners = _runner_views(runner_rows, shard_rows)
     alive = [r for r in runners if r.lease_left_s > 0 and r.age_s < settings.RELAY_SILENT_AFTER_S]
-    oldest = [(kind, details[p, shard]) for p, shard, kind in _shown(waiting) if (p, shard) in details]
+    oldest = [(kind, details[p, shard]) for p, shard, kind in waiting.oldest if (p, shard) in details]
     facts = Facts(
         unsent=CappedCount(value=waiting.total, capped=waiting.is_capped),
         oldest_age_s=oldest[0][1][7] if oldest else None,
@@ -252,7 +250,9 @@ def count_waiting(
     cap: int = settings.RELAY_UNSENT_COUNT_CAP
     even = max(settings.RELAY_WAITING_SHOWN_ROWS, -(-cap // max(1, len(shards))))
     params = waiting_params(shards, last, holds=holds, most=dict.fromkeys((s[0] for s in shards), even))
-    groups = _groups(cursor, waiting_statement(params, has_holds=bool(holds), has_deferred=has_deferred), params)
+    groups, oldest = _groups(
+        cursor, waiting_statement(params, has_holds=bool(holds), has_deferred=has_deferred), params
+    )
     fresh = _fresh_by_shard(groups)
     hungry = {shard for shard, n in fresh.items() if n >= even}
     left = (cap - sum(group.count for group in groups)) // len(hungry) if hungry else 0
@@ -260,10 +260,10 @@ def count_waiting(
         most = dict.fromkeys(hungry, even + left)
         again = waiting_params([s for s in shards if s[0] in hungry], last, holds=(), most=most)
         groups = [g for g in groups if g.kind != "fresh" or g.shard not in hungry]
-        groups += _groups(cursor, fresh_statement(), again)
+        groups += _groups(cursor, fresh_statement(), again)[0]
         hungry = {shard for shard, n in _fresh_by_shard(groups).items() if n >= even + left}
     is_capped = bool(hungry) or any(_count(groups, kind) >= cap for kind in ("late", "deferred", "held"))
-    return Waiting(groups=groups, is_capped=is_capped)
+    return Waiting(groups=groups, oldest=oldest, is_capped=is_capped)
 
 
 def waiting_params(
@@ -324,11 +324,13 @@ def _grouped(parts: Sequence[str]) -> str:
     return _PLACES + _GROUPED.replace("{parts}", " UNION ALL ".join(parts))
 
 
-def _groups(cursor: CursorWrapper, statement: str, params: Mapping[str, Any]) -> list[Group]:
-    return [
-        Group(kind=kind, shard=shard, topic=topic, count=count, first=first)
-        for kind, shard, topic, count, first in _all(cursor, statement, params)
-    ]
+def _groups(
+    cursor: CursorWrapper, statement: str, params: Mapping[str, Any]
+) -> tuple[list[Group], list[tuple[int, int, str]]]:
+    """Return the groups, and the places of the oldest rows in order."""
+    rows = _all(cursor, statement, params)
+    groups = [Group(kind=k, shard=s, topic=t, count=n, first=first) for k, s, t, n, first in rows if n is not None]
+    return groups, sorted((position, shard, kind) for kind, shard, _, n, position in rows if n is None)
 
 
 def _fresh_by_shard(groups: Sequence[Group]) -> Counter[int]:
@@ -343,13 +345,9 @@ def _count(groups: Sequence[Group], kind: str) -> int:
     return sum(group.count for group in groups if group.kind == kind)
 
 
-def _shown(waiting: Waiting) -> list[tuple[int, int, str]]:
-    return waiting.oldest(settings.RELAY_WAITING_SHOWN_ROWS)
-
-
 def _read_details(cursor: CursorWrapper, waiting: Waiting) -> dict[tuple[int, int], tuple[Any, ...]]:
     """The rows that are shown and the first of each topic, by (position, shard)."""
-    places = sorted({(p, shard) for p, shard, _ in _shown(waiting)} | set(waiting.firsts().values()))
+    places = sorted({(p, shard) for p, shard, _ in waiting.oldest} | set(waiting.firsts().values()))
     if not places:
         return {}
     params = {

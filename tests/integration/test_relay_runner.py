@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from django.conf import settings
 from django.db import transaction
 
 from relay.facade import get_relay_status, publish, publish_many
@@ -86,4 +87,5 @@ def test_the_status_says_what_waits_and_why_then_that_it_is_caught_up():
         assert [(r.name, len(r.shards)) for r in status.runners] == [(runner.name, 64)]
         assert status.latency_p50_ms is not None
         assert {s.holder for s in status.shards} == {runner.name}
-        assert (status.partitions_ahead, status.appended_per_s > 0) == (8, True)
+        assert status.partitions_ahead >= settings.RELAY_PARTITIONS_LOW
+        assert status.appended_per_s > 0
