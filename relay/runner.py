@@ -113,6 +113,7 @@ class Runner:
     _store: Store | None = None
     _lease_until: float = 0.0
     _peers: list[Peer] = field(default_factory=list)
+    _gives_from: float | None = None
     _former_ids: list[UUID] = field(default_factory=list)
     _paused_by: str | None = None
     _due: Due = field(default_factory=Due)
@@ -250,6 +251,8 @@ class Runner:
         self._paused_by = paused_by
         self._keep_bell(store, now)
         self._due.beat = now + settings.RELAY_HEARTBEAT_EVERY_MS / 1000
+        if self.is_leaving and self._gives_from is None:
+            self._gives_from = now + settings.RELAY_HANDOVER_NOTICE_MS / 1000
         reports.tell(self.engine, self.circuit)
 
     def _keep_bell(self, store: Store, now: float) -> None:
@@ -277,6 +280,10 @@ class Runner:
 
     def _share(self, store: Store, now: float) -> None:
         """Take what is free up to the fair share; give up what is above it once nothing of it is in the air."""
+        if self._gives_from is not None and now < self._gives_from:
+            # The successor learns with its own next beat that it may take everything; until then nothing lies idle.
+            self._due.share = self._gives_from
+            return
         engine = self.engine
         keeps = [shard for shard, held in engine.shards.items() if not held.draining]
         share = plan_share(self.id, self._peers, keeps, settings.RELAY_SHARDS)

@@ -175,6 +175,8 @@ RELAY_MAX_UNACKED_ROWS = 10_000
 RELAY_CHECKPOINT_EVERY_MS = 200
 RELAY_CHECKPOINT_EVERY_ROWS = 5_000
 RELAY_HEARTBEAT_EVERY_MS = 1_000
+# A leaving runner keeps its shards this long after saying so: longer than a beat, so that its successor waits for them.
+RELAY_HANDOVER_NOTICE_MS = 1_500
 RELAY_LEASE_S = 10
 RELAY_STALL_S = 10
 RELAY_IDLE_WAIT_MS = 250

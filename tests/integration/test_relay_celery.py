@@ -5,6 +5,7 @@ from django.db import connection
 
 from relay import celery_runner, tasks
 from relay.facade import get_relay_status, last_finished_age_s
+from relay.runner import Runner
 from tests.relay_helpers import (
     count_unsent,
     first_occurrences,
@@ -55,7 +56,7 @@ def test_a_second_tick_returns_at_once_while_the_first_one_has_time_left():
 
 
 def test_past_its_budget_a_runner_hands_its_shards_to_its_successor(settings):
-    settings.RELAY_TASK_BUDGET_S, settings.RELAY_TASK_OVERLAP_S = 3, 2
+    settings.RELAY_TASK_BUDGET_S, settings.RELAY_TASK_OVERLAP_S, settings.RELAY_HANDOVER_NOTICE_MS = 3, 2, 100
     topic = make_topic()
     first = start_tick()
     wait_until(lambda: celery_runner._running and len(celery_runner._running[0].engine.shards) == 64)
@@ -100,3 +101,26 @@ def test_housekeeping_keeps_eight_partitions_ahead_and_forgets_what_is_old():
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM relay_stat WHERE at < now() - interval '1 h'")
         assert cursor.fetchone() == (0,)
+
+
+def test_a_leaving_runner_keeps_its_shards_until_its_successor_can_have_heard_of_it(settings):
+    settings.RELAY_HEARTBEAT_EVERY_MS, settings.RELAY_HANDOVER_NOTICE_MS = 10, 3_600_000
+    leaving, successor = Runner(name="leaving", kind="celery"), Runner(name="successor", kind="celery")
+    turn(leaving, until=lambda: len(leaving.engine.shards) == settings.RELAY_SHARDS)
+    turn(successor, until=lambda: successor._store is not None)
+    leaving.budget_s = 0
+    turn(leaving, until=lambda: leaving._gives_from is not None)
+    turn(successor, until=lambda: any(peer.leaving for peer in successor._peers))
+    turn(leaving)
+    assert len(leaving.engine.shards) == settings.RELAY_SHARDS
+    leaving._gives_from = leaving._due.share = 0.0
+    turn(leaving, until=lambda: not leaving.engine.shards)
+    turn(successor, until=lambda: len(successor.engine.shards) == settings.RELAY_SHARDS)
+    for runner in (leaving, successor):
+        runner._leave()
+
+
+def turn(runner, until=None):
+    runner._turn()
+    if until is not None:
+        wait_until(lambda: until() or runner._turn())
