@@ -6,6 +6,7 @@ import signal
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one worker run the tests that start services of their own, one after another: they are heavy."""
     for item in items:

@@ -240,6 +240,7 @@ class KafkaConsumer:
             return False
         at = TopicPartition(*place, OFFSET_BEGINNING if offset is None else offset)
         try:
+            self._forget_pause([TopicPartition(*place)])
             self._assign_again(at)
         except KafkaException as error:
             log.warning("consumer.start_refused", partition=str(place), error=str(error))
@@ -305,6 +306,14 @@ class KafkaConsumer:
         others = [TopicPartition(*place) for place in self._ours if place != (at.topic, at.partition)]
         self._consumer.assign([at, *self._consumer.position(others)])
 
+    def _forget_pause(self, partitions: list[TopicPartition]) -> None:
+        """Take the pause off before an assignment ends: it would survive, and with it the client's place.
+
+        A partition that comes back and is resumed then is fetched from that remembered place instead of from the
+        committed offset: records that were delivered and not finished would be passed over.
+        """
+        self._consumer.resume(partitions)
+
     # -- Callbacks, inside poll() and close() --
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         def take() -> None:
@@ -321,11 +330,13 @@ class KafkaConsumer:
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         places = _places(partitions)
         self._guard(lambda: self._listener.on_revoked(places))
+        self._guard(lambda: self._forget_pause(partitions))
         self._ours.difference_update(places)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         places = _places(partitions)
         self._ours.difference_update(places)
+        self._guard(lambda: self._forget_pause(partitions))
         self._guard(lambda: self._listener.on_lost(places))
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:

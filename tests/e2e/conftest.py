@@ -19,6 +19,7 @@ WORKERS_FIRST_VALKEY_DB = 4
 PAGE_WITHIN_MS = 15_000
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
