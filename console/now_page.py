@@ -136,7 +136,7 @@ def _say_parked(dlq: DlqStatus | Fault) -> str:
     """Dead letters are nobody's emergency while they are few, but never passed over."""
     if isinstance(dlq, Fault) or not dlq.open:
         return ""
-    new = f", {number_words(dlq.parked_last_hour)} of them new in the last hour" if dlq.parked_last_hour else ""
+    new = f", {number_words(dlq.parked_last_hour)} parked in the last hour" if dlq.parked_last_hour else ""
     return f"{count_words(dlq.open, 'dead letter waits', 'dead letters wait')} for a look{new}."
 
 
