@@ -13,8 +13,6 @@ from relay.types import IncidentKind
 
 log = structlog.get_logger(__name__)
 
-PARTITIONS_LOW = 4
-
 _PAUSE = """
 INSERT INTO relay_control (scope, paused_by, reason) VALUES ('all', %s, %s)
 ON CONFLICT (scope) DO NOTHING
@@ -72,7 +70,7 @@ def _ensure_partitions() -> int:
             " WHERE from_position > (SELECT last_value FROM relay_outbox_position)"
         )
         ahead: int = cursor.fetchone()[0]
-    if ahead > PARTITIONS_LOW:
+    if ahead > settings.RELAY_PARTITIONS_LOW:
         close_incident(IncidentKind.RELAY_PARTITIONS_LOW, "outbox")
         return made
     open_incident(
