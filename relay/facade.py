@@ -24,6 +24,7 @@ from relay.processes import (
 )
 from relay.publishing import publish, publish_many
 from relay.queries import get_relay_status
+from relay.samples import get_relay_history, sample_relay
 from relay.services import ensure_topics, pause_relay, resume_relay
 from relay.sweeps import last_finished_age_s, list_sweeps, run_if_due
 from relay.topics import declare_topic, get_topic, list_topics
@@ -46,6 +47,7 @@ __all__ = [
     "get_lag_history",
     "get_lag_overview",
     "get_lag_state",
+    "get_relay_history",
     "get_relay_status",
     "get_topic",
     "label_key",
@@ -68,5 +70,6 @@ __all__ = [
     "record_stop",
     "resume_relay",
     "run_if_due",
+    "sample_relay",
     "set_allowed_lag",
 ]

@@ -189,8 +189,8 @@ def get_relay_status() -> RelayStatus:
         deferred = _all(cursor, _DEFERRED, [settings.RELAY_UNSENT_COUNT_CAP, DEFERRED_SHOWN]) if has_deferred else []
         waiting = count_waiting(cursor, shard_rows, last, holds=holds, has_deferred=has_deferred)
         details = _read_details(cursor, waiting)
-        sent, buckets = _sum_stats(_all(cursor, _STATS, [settings.RELAY_STATUS_WINDOW_S]))
-        appended_per_s = _appended_per_s(_all(cursor, APPENDED, appended_params(last)))
+        sent, buckets = sum_stats(_all(cursor, _STATS, [settings.RELAY_STATUS_WINDOW_S]))
+        appended_per_s = _read_appended_per_s(cursor, last, settings.RELAY_STATUS_WINDOW_S)
         writer = _first(cursor, _WRITER, [OPEN_TRANSACTION_SHOWN_S])
     runners = _runner_views(runner_rows, shard_rows)
     alive = [r for r in runners if r.lease_left_s > 0 and r.age_s < settings.RELAY_SILENT_AFTER_S]
@@ -310,13 +310,20 @@ def fresh_statement() -> str:
     return _grouped([_FRESH])
 
 
-def appended_params(last: int) -> dict[str, Any]:
-    """Build the parameters of `APPENDED`."""
+def count_appended_per_s(window_s: float) -> float | None:
+    """Rows written a second over the last `window_s` seconds; None = none was written."""
+    with _index_plans() as cursor:
+        last = _all(cursor, "SELECT last_value FROM relay_outbox_position")[0][0]
+        return _read_appended_per_s(cursor, last, window_s)
+
+
+def appended_params(last: int, window_s: float | None = None) -> dict[str, Any]:
+    """Build the parameters of `APPENDED`; a window of `RELAY_STATUS_WINDOW_S` when none is given."""
     return {
         "first": last - RECENT_POSITIONS,
         "last": last,
         "a_shard": RECENT_ROWS_A_SHARD,
-        "window": settings.RELAY_STATUS_WINDOW_S,
+        "window": window_s or settings.RELAY_STATUS_WINDOW_S,
     }
 
 
@@ -389,7 +396,8 @@ def _first(cursor: CursorWrapper, query: str, params: Any = None) -> tuple[Any, 
     return next(iter(_all(cursor, query, params)), None)
 
 
-def _sum_stats(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[int]]:
+def sum_stats(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[int]]:
+    """Add up (sent, latency buckets) of runners."""
     buckets = [0] * SIZE
     for _, counted in rows:
         for i, n in enumerate(counted[:SIZE]):
@@ -397,10 +405,10 @@ def _sum_stats(rows: Sequence[tuple[Any, ...]]) -> tuple[int, list[int]]:
     return sum(sent for sent, _ in rows), buckets
 
 
-def _appended_per_s(rows: Sequence[tuple[Any, ...]]) -> float | None:
+def _read_appended_per_s(cursor: CursorWrapper, last: int, window_s: float) -> float | None:
     """From the newest rows of each shard: exact while a shard has fewer than the probe reads, else by their span."""
-    window = settings.RELAY_STATUS_WINDOW_S
-    per_s = [n / max(0.001, span) if n >= RECENT_ROWS_A_SHARD else n / window for n, span, _ in rows]
+    rows = _all(cursor, APPENDED, appended_params(last, window_s))
+    per_s = [n / max(0.001, span) if n >= RECENT_ROWS_A_SHARD else n / window_s for n, span, _ in rows]
     return sum(per_s) if per_s else None
 
 

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.conf import settings
 
-from relay import celery_runner, lag, services
+from relay import celery_runner, lag, samples, services
 from relay.processes import process_name
 from relay.sweeps import run_if_due
 from relay.types import Role
@@ -30,3 +30,9 @@ def housekeeping() -> None:
         runner=process_name(Role.WORKER),
         job=services.keep_house,
     )
+
+
+@shared_task(name="relay.sample")  # type: ignore[untyped-decorator, unused-ignore]
+def sample() -> None:
+    """Write one sample of the relay's history when it is due."""
+    samples.sample_relay()

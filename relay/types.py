@@ -303,6 +303,23 @@ class RelayStatus:
     repeated_ids: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayPoint:
+    """The relay over one piece of time up to `at`: greatest backlog and age, mean rates, latency of what was sent.
+
+    A point with `unsent` None marks a time without readings. Latencies: None = nothing was sent.
+    """
+
+    at: datetime
+    unsent: int | None = None
+    unsent_capped: bool = False
+    oldest_age_s: float | None = None
+    written_per_s: float | None = None
+    sent_per_s: float | None = None
+    latency_p50_ms: float | None = None
+    latency_p99_ms: float | None = None
+
+
 # -- Lag ---------------------------------------------------------------------------------------------------
 class LagWord(StrEnum):
     """The closed list of lag verdicts, worst first; `Verdict.word` of a partition or group is one of them."""

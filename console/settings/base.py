@@ -158,6 +158,7 @@ CELERY_BEAT_SCHEDULE = {
     "relay.tick": {"task": "relay.tick", "schedule": 1.0, "options": {"expires": 1}},
     "relay.housekeeping": {"task": "relay.housekeeping", "schedule": 30.0, "options": {"expires": 30}},
     "relay.collect_lag": {"task": "relay.collect_lag", "schedule": 5.0, "options": {"expires": 5}},
+    "relay.sample": {"task": "relay.sample", "schedule": 5.0, "options": {"expires": 5}},
     "console.watch": {"task": "console.watch", "schedule": 2.0, "options": {"expires": 2}},
 }
 CHANNEL_LAYERS = {
@@ -228,6 +229,11 @@ RELAY_DUPLICATE_SCAN_S = 3
 RELAY_RUNNER_SHOWN_S = 60
 RELAY_STATUS_WINDOW_S = 60
 RELAY_WAITING_SHOWN_ROWS = 20
+RELAY_SAMPLE_EVERY_S = 5
+RELAY_SAMPLE_RETENTION = timedelta(days=2)
+RELAY_SAMPLE_MINUTE_RETENTION = timedelta(days=14)
+RELAY_SAMPLE_HOUR_RETENTION = timedelta(days=90)
+RELAY_HISTORY_POINTS_MAX = 1_000
 PUBLISH_CHUNK_ROWS = 1_000
 PUBLISH_MAX_HEADERS = 64
 
