@@ -10,6 +10,15 @@ RelayError
 │   └── BadPayload
 ├── TopicConflict: a topic was declared twice, differently
 ├── TopicSetupError: the broker refused to create a declared topic
+├── RelayActError: what a person asked of the relay cannot be done; nothing was changed
+│   ├── AlreadyPaused, NotPaused
+│   ├── TooManyPauses
+│   ├── NotWaiting: the row or key does not wait in a way that this act ends
+│   └── BadReason: who does it, or why, is missing or cannot be kept
+├── PolicyError: a policy was not saved
+│   ├── BadPolicy
+│   └── StalePolicy: somebody saved another version meanwhile
+├── BadWaitingQuery: a filter, cursor or limit of the waiting rows cannot be
 └── LagError: a question or an order about lag that cannot be
     ├── BadAllowedLag
     └── BadHistoryRange
@@ -66,3 +75,43 @@ class BadAllowedLag(LagError):
 
 class BadHistoryRange(LagError):
     """The time range or the number of points of a lag history cannot be."""
+
+
+class RelayActError(RelayError):
+    """An act on the relay cannot be done as things are; the text says why. Nothing was changed."""
+
+
+class AlreadyPaused(RelayActError):
+    """Somebody paused it before."""
+
+
+class NotPaused(RelayActError):
+    """There is no pause to end."""
+
+
+class TooManyPauses(RelayActError):
+    """`RELAY_PAUSES_MAX` topics and keys are paused."""
+
+
+class NotWaiting(RelayActError):
+    """The row or key does not wait, or not in a way that this act ends."""
+
+
+class BadReason(RelayActError):
+    """The actor or the reason is empty, too long, or holds a character that cannot be kept."""
+
+
+class PolicyError(RelayError):
+    """A policy was not saved; the text says why."""
+
+
+class BadPolicy(PolicyError):
+    """A value of the policy cannot be."""
+
+
+class StalePolicy(PolicyError):
+    """The version that the change was made from is no longer the newest."""
+
+
+class BadWaitingQuery(RelayError):
+    """A filter, cursor or limit of the waiting rows cannot be."""

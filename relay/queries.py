@@ -85,7 +85,8 @@ DETAILS = """
 SELECT o.position, o.shard, o.id, o.topic, o.type, o.key, o.created_at,
        greatest(0, extract(epoch FROM statement_timestamp() - o.created_at))::float, d.failed, d.error,
        d.position IS NOT NULL AND (d.key IS NULL OR NOT EXISTS (
-           SELECT 1 FROM relay_deferred e WHERE e.topic = d.topic AND e.key = d.key AND e.position < d.position))
+           SELECT 1 FROM relay_deferred e
+           WHERE e.topic = d.topic AND sha256(e.key) = sha256(d.key) AND e.position < d.position))
 FROM unnest(%(shards)s::int[], %(positions)s::bigint[]) AS u (shard, position)
 CROSS JOIN LATERAL (
     SELECT * FROM relay_outbox r WHERE r.shard = u.shard AND r.position = u.position
@@ -180,7 +181,7 @@ def get_relay_status() -> RelayStatus:
 
     Rows that were acknowledged less than `RELAY_CHECKPOINT_EVERY_MS` ago may still count as unsent.
     """
-    with _index_plans() as cursor:
+    with index_plans() as cursor:
         as_of, last, has_deferred, has_holds, ahead, repeats = _all(cursor, _FACTS)[0]
         runner_rows = _all(cursor, _RUNNERS)
         shard_rows = _all(cursor, _SHARDS)
@@ -312,7 +313,7 @@ def fresh_statement() -> str:
 
 def count_appended_per_s(window_s: float) -> float | None:
     """Rows written a second over the last `window_s` seconds; None = none was written."""
-    with _index_plans() as cursor:
+    with index_plans() as cursor:
         last = _all(cursor, "SELECT last_value FROM relay_outbox_position")[0][0]
         return _read_appended_per_s(cursor, last, window_s)
 
@@ -379,7 +380,7 @@ def _unsent_by_topic(waiting: Waiting, details: Mapping[tuple[int, int], tuple[A
 
 # -- Statements --------------------------------------------------------------------------------------------
 @contextmanager
-def _index_plans() -> Iterator[CursorWrapper]:
+def index_plans() -> Iterator[CursorWrapper]:
     """Plan on indexes alone: a young partition has no statistics, and a guess would read it whole."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)")

@@ -304,6 +304,57 @@ class RelayStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowRef:
+    """Which row is meant. `key` is for acts, never for show; `key_label` is shown."""
+
+    position: int
+    event_id: UUID
+    topic: str
+    type: str
+    key: bytes | None = field(repr=False)
+    key_label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Where a sent event lies: acknowledged at or before `acked_at`, by the runner called `runner` ("" = not noted)."""
+
+    partition: int
+    offset: int
+    acked_at: datetime
+    runner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTrace:
+    """One outbox row and what became of it. `headers` are names only; `key_bytes` None = no key.
+
+    `landings` has every place in Kafka that was found, the first occurrence first; `landing_words` says why none, or
+    perhaps not all, are listed. `repeats`: further rows with the same event id.
+    """
+
+    as_of: datetime
+    position: int
+    shard: int
+    event_id: UUID
+    topic: str
+    type: str
+    key_label: str
+    key_bytes: int | None
+    payload_bytes: int | None
+    content_type: str
+    headers: Sequence[str]
+    wanted_partition: int | None
+    created_at: datetime
+    age_s: float
+    verdict: Verdict
+    is_sent: bool
+    landings: Sequence[Landing] = ()
+    landing_words: str = ""
+    repeats: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelayPoint:
     """The relay over one piece of time up to `at`: greatest backlog and age, mean rates, latency of what was sent.
 
@@ -318,6 +369,170 @@ class RelayPoint:
     sent_per_s: float | None = None
     latency_p50_ms: float | None = None
     latency_p99_ms: float | None = None
+
+
+# -- What people do to the relay ---------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayPause:
+    """A topic, or one key of it, that a person paused. `key` is for acts, never for show; `key_label` is shown."""
+
+    topic: str
+    key: bytes | None = field(default=None, repr=False)
+    key_label: str | None = None
+    paused_by: str
+    paused_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedRow:
+    """An outbox row that a person gave up for good. `sent_anyway`: Kafka took it while it was being skipped."""
+
+    position: int
+    event_id: UUID
+    topic: str
+    key_label: str
+    type: str
+    attempts: int
+    error: str
+    skipped_by: str
+    skipped_at: datetime
+    reason: str
+    sent_anyway: bool = False
+
+
+class WaitingState(StrEnum):
+    """Why a row waits, as a closed list; `WaitingRow.why` says it in words."""
+
+    PAUSED = "paused"
+    FAILED = "failed"
+    DEFERRED = "deferred"
+    BEHIND = "behind"
+    HELD = "held"
+    LATE = "late"
+    UNREAD = "unread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingFilter:
+    """Which waiting rows; None = all. `key` needs `topic`."""
+
+    topic: str | None = None
+    key: bytes | None = field(default=None, repr=False)
+    states: frozenset[WaitingState] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRow:
+    """A committed row without an acknowledgement. `key` is for acts, never for show.
+
+    `attempts`, `due_at` and `error` are those of a row that was tried. `may_skip` and `may_retry` say which acts it
+    takes now.
+    """
+
+    position: int
+    shard: int
+    event_id: UUID
+    topic: str
+    type: str
+    key: bytes | None = field(repr=False)
+    key_label: str
+    created_at: datetime
+    age_s: float
+    state: WaitingState
+    why: str
+    attempts: int = 0
+    due_at: datetime | None = None
+    error: str = ""
+    order_broken: bool = False
+    may_skip: bool = False
+    may_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPage:
+    """Waiting rows by position, oldest first. `next` continues the list; None = this is its end.
+
+    A page looks at a bounded number of rows, so it may be short, or empty, and still have a `next`.
+    """
+
+    rows: Sequence[WaitingRow]
+    next: str | None
+
+
+class OnFailed(StrEnum):
+    """What becomes of a row that used its attempts up: its key waits for a person, or it becomes a dead letter."""
+
+    BLOCK = "block"
+    PARK = "park"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayPolicy:
+    """How the relay treats a topic. `version` 0 = nobody set one: these are the settings' values.
+
+    `first_retry_s` doubles with each further try. The ingress limits are None where there is none.
+    """
+
+    topic: str
+    version: int
+    on_failed: OnFailed
+    max_attempts: int
+    first_retry_s: float
+    ingress_max_age_s: float | None = None
+    ingress_max_rows: int | None = None
+    set_by: str | None = None
+    set_at: datetime | None = None
+    reason: str = ""
+
+
+class PolicyScope(StrEnum):
+    """What a policy is about; `subject` names the one thing within the scope."""
+
+    CONSUMER = "consumer"
+    RELAY_TOPIC = "relay_topic"
+    SAGA_STEP = "saga_step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """One version of a policy, as it was set; the highest one is in force."""
+
+    scope: PolicyScope
+    subject: str
+    version: int
+    document: Mapping[str, object]
+    actor: str
+    reason: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressHold:
+    """A topic takes no further events from outside now; try again after `retry_after_s` seconds. `reason` is words."""
+
+    topic: str
+    reason: str
+    retry_after_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowToPark:
+    """A row that the relay gives up and its policy parks: its bytes as Kafka would have got them."""
+
+    position: int
+    shard: int
+    event_id: UUID
+    topic: str
+    type: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    published_ms: int
+    attempts: int
+    code: str
+    error: str
+    permanent: bool
 
 
 # -- Lag ---------------------------------------------------------------------------------------------------
