@@ -21,8 +21,7 @@ def create_missing_topics(specs: Sequence[TopicSpec]) -> list[str]:
     Raises:
         TopicSetupError: the cluster was not reached, or refused a topic.
     """
-    config: dict[str, Any] = {"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS, **settings.KAFKA_CLIENT_CONFIG}
-    admin = AdminClient(config)
+    admin = _admin()
     try:
         present = set(admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
         wanted = [_new_topic(spec) for spec in specs if spec.name not in present]
@@ -33,6 +32,40 @@ def create_missing_topics(specs: Sequence[TopicSpec]) -> list[str]:
             f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} did not create the declared topics: {error.args[0].str()}. "
             "Check that it runs and that this client may create topics, or create them by hand."
         ) from error
+
+
+def is_topic(name: str) -> bool:
+    """Tell whether the cluster has a topic of this name.
+
+    Raises:
+        TopicSetupError: the cluster was not reached.
+    """
+    try:
+        return name in _admin().list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise TopicSetupError(_unreached(error)) from error
+
+
+def delete_topic(name: str) -> None:
+    """Delete a topic that a check or drill made for itself.
+
+    Raises:
+        TopicSetupError: the cluster was not reached, or refused.
+    """
+    admin = _admin()  # kept: its answers end with it
+    try:
+        admin.delete_topics([name], request_timeout=REQUEST_TIMEOUT_S)[name].result()
+    except KafkaException as error:
+        raise TopicSetupError(f"Kafka did not delete {name!r}: {error.args[0].str()}. Delete it by hand.") from error
+
+
+def _admin() -> AdminClient:
+    config: dict[str, Any] = {"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS, **settings.KAFKA_CLIENT_CONFIG}
+    return AdminClient(config)
+
+
+def _unreached(error: KafkaException) -> str:
+    return f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} did not answer: {error.args[0].str()}. Check that it runs."
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
