@@ -152,7 +152,7 @@ def line_chart(
     `CHART_POINTS` points (peaks stay). `limit` is drawn as a level of its own and stays in sight.
     """
     left, right, top, bottom = 52.0, width - 150, 16.0, height - 28
-    drawn = _highest(series, CHART_LINES)
+    drawn = highest_series(series, CHART_LINES)
     ticks = nice_ticks(max([limit or 0.0, *_known(drawn)]), most=Y_TICKS)
     scale = _Scale(high=ticks[-1])
     time_scale = _TimeScale(since=since, until=until, left=left, right=right)
@@ -335,7 +335,7 @@ def _name_together(bunch: Sequence[_End]) -> Name:
     return Name(y=y, text=f"{', '.join(names[:NAMES_TOGETHER])}{more}: {level}", state="idle")
 
 
-def _highest(series: Sequence[Series], most: int) -> list[Series]:
+def highest_series(series: Sequence[Series], most: int) -> list[Series]:
     """The `most` series with the highest newest value, highest first; unknown ones last."""
     return sorted(series, key=lambda one: -math.inf if (v := _last(one.samples)) is None else v, reverse=True)[:most]
 

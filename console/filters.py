@@ -23,7 +23,19 @@ def read_text(query: QueryDict, name: str) -> str:
     Raises:
         BadFilter: longer than `LIST_FILTER_CHARS`, or with a character that no name has.
     """
-    text = query.get(name, "").strip()
+    return _checked(query.get(name, "").strip(), name)
+
+
+def read_name(query: QueryDict, name: str) -> str:
+    """A name of Kafka's, with the spaces around it that it may have; empty = any.
+
+    Raises:
+        BadFilter: longer than `LIST_FILTER_CHARS`, or with a character that cannot be shown.
+    """
+    return _checked(query.get(name, ""), name)
+
+
+def _checked(text: str, name: str) -> str:
     if len(text) > settings.LIST_FILTER_CHARS:
         raise BadFilter(f"{name} has {len(text)} characters; at most {settings.LIST_FILTER_CHARS} are allowed.")
     if not text.isprintable():
@@ -70,6 +82,21 @@ def read_since(query: QueryDict, name: str = "since") -> datetime | None:
         raise BadFilter(
             f"{name} is a span such as 30m, 1h or 7d, or a time such as 2026-03-10T10:42, not “{_short(text)}”."
         ) from error
+
+
+def read_moment(query: QueryDict, name: str) -> datetime | None:
+    """A time such as `2026-03-10T10:42:00Z` (without a zone: the console's own); empty = None.
+
+    Raises:
+        BadFilter: something else.
+    """
+    text = query.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return _moment(text)
+    except (ValueError, OverflowError) as error:
+        raise BadFilter(f"{name} is a time such as 2026-03-10T10:42:00Z, not “{_short(text)}”.") from error
 
 
 def _span_ago(text: str) -> datetime | None:

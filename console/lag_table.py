@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby, islice
+from itertools import groupby
 
 from console.charts import Series, Sparkline, sparkline
 from console.words import count_words, join_words
@@ -225,7 +225,7 @@ def lag_of(point: LagPoint) -> int | None:
     return max(0, point.end - point.committed)
 
 
-# -- The chart and its twin --------------------------------------------------------------------------------
+# -- The chart ---------------------------------------------------------------------------------------------
 def chart_series(history: Mapping[int, Sequence[LagPoint]], partitions: Sequence[PartitionLag]) -> list[Series]:
     """One line a partition; those that need somebody carry their verdict at the end."""
     verdicts = {p.partition: p.verdict for p in partitions}
@@ -240,28 +240,6 @@ def _series(number: int, points: Sequence[LagPoint], verdict: Verdict | None) ->
         samples=[(point.at, lag_of(point)) for point in points],
         note=verdict.word if verdict and aspect in _NEEDS_SOMEONE else "",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TwinTable:
-    """The chart as a table: `rows` are (partition, its lag at each of `times`); None = not known then."""
-
-    times: Sequence[datetime]
-    rows: Sequence[tuple[str, Sequence[float | None]]]
-    left_out: int
-
-
-def chart_twin(series: Sequence[Series], *, since: datetime, until: datetime, times: int, most_rows: int) -> TwinTable:
-    """Sample every line at evenly spaced times: the newest value in the interval that ends there."""
-    step = (until - since) / (times - 1)
-    columns = [since + step * index for index in range(times)]
-    rows = [(one.name, [_value_at(one, at, step) for at in columns]) for one in islice(series, most_rows)]
-    return TwinTable(times=columns, rows=rows, left_out=max(0, len(series) - most_rows))
-
-
-def _value_at(one: Series, at: datetime, step: timedelta) -> float | None:
-    inside = [value for when, value in one.samples if at - step < when <= at]
-    return inside[-1] if inside else None
 
 
 def chart_words(series: Sequence[Series]) -> str:

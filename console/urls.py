@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern] = [
     path("relay/resume/", acts.resume, name="relay_resume"),
     path("lag/", lag.lag, name="lag"),
     path("lag/history/", lag.lag_history, name="lag_history"),
+    path("lag/history/data/", lag.lag_history_data, name="lag_history_data"),
     path("lag/allowed/", lag.lag_allowed, name="lag_allowed"),
     path("dead-letters/", dead_letters.dead_letters, name="dead_letters"),
     path("dead-letters/<uuid:dead_letter_id>/", dead_letters.dead_letter, name="dead_letter"),

@@ -1,26 +1,25 @@
 """Lag: every consumer group, worst first; one group on one topic over time; the allowed lag."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from console.actions.lag import set_allowed_lag
-from console.charts import CHART_POINTS, LineChart, line_chart
+from console.charts import CHART_POINTS, Series
 from console.faults import Fault, read_or_fault
-from console.filters import BadFilter, read_choice, read_page, read_text
+from console.filters import BadFilter, read_choice, read_name, read_page, read_text
+from console.history import SPANS, History, HistoryTexts, Window, draw_history, history_data, read_window
 from console.lag_table import (
     LagFilter,
-    TwinTable,
     chart_series,
-    chart_twin,
     chart_words,
     count_verdicts,
     lag_table,
@@ -33,25 +32,19 @@ from console.permissions import Action
 from console.views.acts import run_act
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
-from relay.facade import get_lag_history, get_lag_overview
+from relay.facade import get_lag_history, get_lag_overview, get_lag_state
 from relay.types import GroupLag, LagOverview, LagWord
 
-WINDOWS = {"1h": timedelta(hours=1), "6h": timedelta(hours=6), "24h": timedelta(hours=24)}
 ANY = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartPanel:
-    """The lag of one group on one topic over a window, drawn, as a table, and in words."""
+    """The lag of one group on one topic over a window."""
 
     group: GroupLag
     topic: str
-    window: str
-    since: datetime
-    until: datetime
-    chart: LineChart
-    twin: TwinTable
-    words: str
+    history: History
 
 
 @require_safe
@@ -59,13 +52,14 @@ class ChartPanel:
 def lag(request: HttpRequest) -> HttpResponse:
     """Show every group's partitions, worst first, and the chart of the worst or the chosen one."""
     try:
-        wanted, window = _read_filter(request.GET), _read_window(request.GET)
+        wanted, window = _read_filter(request.GET), read_window(request.GET, timezone.now())
     except BadFilter as refused:
         return refuse_filter(request, str(refused), page="Lag", back=reverse("lag"))
     overview = read_or_fault("The lag of the consumer groups could not be read", get_lag_overview)
     if isinstance(overview, Fault):
         return render_page(request, "lag/lag.html", {"fault": overview, "as_of": timezone.now()})
     now = timezone.now()
+    wanted = _as_named(wanted, overview)
     table = lag_table(
         overview.groups, wanted, now=now, page_rows=settings.LAG_PAGE_ROWS, group_rows=settings.LAG_GROUP_ROWS
     )
@@ -80,7 +74,7 @@ def lag(request: HttpRequest) -> HttpResponse:
         "topic_names": sorted({p.topic for _, p in list_partitions(overview.groups)}),
         "words": [word.value for word in LagWord],
         "panel": _read_panel(group, _charted_topic(group, wanted), window, now) if group else None,
-        "windows": list(WINDOWS),
+        "windows": list(SPANS),
     }
     return render_page(request, "lag/lag.html", context)
 
@@ -90,6 +84,24 @@ def lag(request: HttpRequest) -> HttpResponse:
 def lag_history(request: HttpRequest) -> HttpResponse:
     """Show one group: its facts, one topic's lag over time, its partitions, and its allowed lag."""
     return _group_page(request, request.GET)
+
+
+@require_safe
+@permitted(Action.VIEW)
+def lag_history_data(request: HttpRequest) -> HttpResponse:
+    """Give the lines of one group on one topic as JSON: what `static/js/history.js` draws."""
+    try:
+        wanted, window = _read_filter(request.GET), read_window(request.GET, timezone.now())
+    except BadFilter as refused:
+        return JsonResponse({"error": str(refused)}, status=422)
+    overview = get_lag_state()
+    wanted = _as_named(wanted, overview)
+    group = next((group for group in overview.groups if group.group == wanted.group), None)
+    if group is None or not wanted.topic:
+        return JsonResponse({"error": "No such consumer group, or no topic is named."}, status=404)
+    response = JsonResponse(history_data(_read_series(group, wanted.topic, window), window, limit=group.allowed_lag))
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 class AllowedLagForm(forms.Form):
@@ -114,7 +126,7 @@ def lag_allowed(request: HttpRequest) -> HttpResponse:
     """Set a group's allowed lag; a value that cannot be used shows the page again with what is wrong."""
     form = AllowedLagForm(request.POST)
     try:
-        group = read_text(request.POST, "group")
+        group = read_name(request.POST, "group")
     except BadFilter as refused:
         return refuse_filter(request, str(refused), page="Lag", back=reverse("lag"))
     if not form.is_valid():
@@ -136,18 +148,20 @@ def _group_page(
 ) -> HttpResponse:
     """Render a group's page; with `error` and what was `typed`, the allowed-lag form says what is wrong."""
     try:
-        wanted, window = _read_filter(query), _read_window(query)
+        wanted, window = _read_filter(query), read_window(query, timezone.now())
     except BadFilter as refused:
         return refuse_filter(request, str(refused), page="Lag", back=reverse("lag"))
     overview = read_or_fault("The lag of the consumer groups could not be read", get_lag_overview)
     if isinstance(overview, Fault):
         return render_page(request, "lag/group.html", {"fault": overview, "wanted": wanted, "as_of": timezone.now()})
     now = timezone.now()
+    wanted = _as_named(wanted, overview)
     group = next((group for group in overview.groups if group.group == wanted.group), None)
     if group is None:
         context = {**_collector(overview), "wanted": wanted, "group": None}
         return render_page(request, "lag/group.html", context, status=404 if wanted.group else 200)
     topic = _charted_topic(group, wanted)
+    page_url = f"{reverse('lag_history')}?{urlencode({'group': group.group, 'topic': wanted.topic, **window.query})}"
     table = lag_table([group], wanted, now=now, page_rows=settings.LAG_PAGE_ROWS, group_rows=settings.LAG_GROUP_ROWS)
     context = {
         **_collector(overview),
@@ -158,10 +172,12 @@ def _group_page(
         "topic_names": sorted({p.topic for p in group.partitions}),
         "table": table,
         "panel": _read_panel(group, topic, window, now),
-        "windows": list(WINDOWS),
+        "windows": list(SPANS),
         "form_error": error,
         "typed": typed or group.allowed_lag,
-        "page_url": f"{reverse('lag_history')}?{urlencode({'group': group.group, 'topic': wanted.topic})}",
+        "page_url": page_url,
+        # The answer to a form stands at the form's address; its panels live on from the page's.
+        "live_url": page_url if error else "",
     }
     return render_page(request, "lag/group.html", context, status=status)
 
@@ -169,40 +185,53 @@ def _group_page(
 # -- Reading -----------------------------------------------------------------------------------------------
 def _read_filter(query: QueryDict) -> LagFilter:
     return LagFilter(
-        group=read_text(query, "group"),
+        group=read_name(query, "group"),
         topic=read_text(query, "topic"),
         verdict=read_choice(query, "verdict", [word.value for word in LagWord], ANY) if query.get("verdict") else ANY,
         page=read_page(query),
     )
 
 
-def _read_window(query: QueryDict) -> str:
-    return read_choice(query, "window", list(WINDOWS), "1h")
+def _as_named(wanted: LagFilter, overview: LagOverview) -> LagFilter:
+    """The filter with the group's name as Kafka has it: spaces around a name count only where a group has them."""
+    if wanted.group == wanted.group.strip() or any(group.group == wanted.group for group in overview.groups):
+        return wanted
+    return replace(wanted, group=wanted.group.strip())
 
 
-def _read_panel(group: GroupLag, topic: str, window: str, now: datetime) -> ChartPanel | Fault | None:
+def _read_panel(group: GroupLag, topic: str, window: Window, now: datetime) -> ChartPanel | Fault | None:
     if not topic:
         return None
     return read_or_fault(f"The lag history of {group.group} could not be read", _draw_panel, group, topic, window, now)
 
 
-def _draw_panel(group: GroupLag, topic: str, window: str, now: datetime) -> ChartPanel:
-    since = now - WINDOWS[window]
-    history = get_lag_history(group.group, topic=topic, since=since, until=now, max_points=CHART_POINTS)
-    series = chart_series(history, [p for p in group.partitions if p.topic == topic])
-    zone = timezone.get_current_timezone()
-    return ChartPanel(
-        group=group,
-        topic=topic,
-        window=window,
-        since=since,
-        until=now,
-        chart=line_chart(series, since=since, until=now, zone=zone, limit=group.allowed_lag),
-        twin=chart_twin(
-            series, since=since, until=now, times=settings.LAG_CHART_TIMES, most_rows=settings.LAG_PAGE_ROWS
-        ),
+def _draw_panel(group: GroupLag, topic: str, window: Window, now: datetime) -> ChartPanel:
+    series = _read_series(group, topic, window)
+    texts = HistoryTexts(
+        id="lag",
+        title=f"Lag of {group.group} on {topic}",
+        unit="offsets",
+        what="partition",
         words=chart_words(series),
     )
+    history = draw_history(
+        series,
+        texts,
+        window,
+        now=now,
+        zone=timezone.get_current_timezone(),
+        path=reverse("lag_history_data"),
+        query={"group": group.group, "topic": topic},
+        limit=group.allowed_lag,
+        times=settings.LAG_CHART_TIMES,
+        most_rows=settings.LAG_PAGE_ROWS,
+    )
+    return ChartPanel(group=group, topic=topic, history=history)
+
+
+def _read_series(group: GroupLag, topic: str, window: Window) -> list[Series]:
+    history = get_lag_history(group.group, topic=topic, since=window.since, until=window.until, max_points=CHART_POINTS)
+    return chart_series(history, [p for p in group.partitions if p.topic == topic])
 
 
 def _charted_group(overview: LagOverview, wanted: LagFilter) -> GroupLag | None:

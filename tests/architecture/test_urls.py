@@ -72,6 +72,7 @@ TABLE = {
     "now": page(),
     "relay": page(),
     "lag": page(),
+    "lag_history_data": Line(query="?group=claim-workers&topic=claims", get=statuses(MAY_VIEW, 404)),
     "lag_history": Line(query="?group=claim-workers", get=statuses(MAY_VIEW, 404)),
     "dead_letters": page(),
     "dead_letter": page(uuid.UUID(int=7), found=404),

@@ -21,7 +21,7 @@ PAGES = {
 }
 FOR_NOBODY = {"login"}
 ACTS_AND_PROBES = {
-    "incident_acknowledge", "relay_pause", "relay_resume", "lag_allowed", "logout", "look", "healthz", "readyz",
+    "incident_acknowledge", "relay_pause", "relay_resume", "lag_allowed", "lag_history_data", "logout", "look", "healthz", "readyz",
 }  # fmt: skip
 every_page = pytest.mark.parametrize("name", PAGES)
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from console.charts import Series
+from console.history import chart_twin
 from console.lag_table import (
     LagFilter,
     chart_series,
-    chart_twin,
     chart_words,
     count_verdicts,
     lag_of,

@@ -234,7 +234,7 @@ def test_a_filter_that_matches_nothing_says_so_and_leads_back(viewer, show):
     [
         ({"verdict": "broken"}, "verdict can be data loss, stopped"),
         ({"page": "x"}, "page is a whole number"),
-        ({"window": "1y"}, "window can be 1h, 6h or 24h"),
+        ({"window": "1y"}, "window can be 1h, 6h, 24h or 7d"),
         ({"group": "x" * 300}, "group has 300 characters"),
     ],
 )
