@@ -325,6 +325,14 @@ class Landing:
     runner: str
 
 
+class EventState(StrEnum):
+    """What became of an outbox row: it waits, the relay is done with it, or a person gave it up."""
+
+    WAITING = "waiting"
+    SENT = "sent"
+    SKIPPED = "skipped"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTrace:
     """One outbox row and what became of it. `headers` are names only; `key_bytes` None = no key.
@@ -347,8 +355,8 @@ class EventTrace:
     wanted_partition: int | None
     created_at: datetime
     age_s: float
+    state: EventState
     verdict: Verdict
-    is_sent: bool
     landings: Sequence[Landing] = ()
     landing_words: str = ""
     repeats: int = 0
@@ -573,7 +581,7 @@ class PartitionLag:
     """A partition of a group, judged by the pure rules. `lag` is an offset distance, never negative.
 
     `time_lag_estimated` marks a time lag that is computed from rates. `drain_s`: None with
-    `drain_words` saying why ("not at this rate", "unknown", "nothing to do").
+    `drain_words` saying why ("never at this rate", "unknown", "nothing to do").
     """
 
     topic: str

@@ -170,9 +170,11 @@ CHANNEL_LAYERS = {
 
 # -- Bounds of the relay (units in the names) --------------------------------------------------------------
 RELAY_SHARDS = 64
-RELAY_ROUND_ROWS = 1_000
+RELAY_ROUND_ROWS = 4_000
+RELAY_PUMP_ROWS = 1_000  # handed to Kafka's client before its reports are served again
 RELAY_LATE_ROWS = 1_000
 RELAY_MAX_UNACKED_ROWS = 10_000
+RELAY_GC_YOUNG_OBJECTS = 50_000
 RELAY_CHECKPOINT_EVERY_MS = 200
 RELAY_CHECKPOINT_EVERY_ROWS = 5_000
 RELAY_HEARTBEAT_EVERY_MS = 1_000
@@ -192,6 +194,8 @@ RELAY_RETRY_FACTOR = 2
 RELAY_RETRY_ATTEMPTS = 10
 RELAY_RETRY_MOST_S = 3_600  # the longest wait before a further try
 RELAY_RETRY_TOPIC_ROWS = 1_000
+RELAY_RETRY_KEY_ROWS = 50  # rows of one key in the air that were set aside without a failure
+RELAY_RETRY_EVERY_MS = 100
 RELAY_PAUSES_MAX = 1_000
 RELAY_POLICY_ATTEMPTS_MAX = 100
 RELAY_INGRESS_AGE_MAX_S = 604_800
