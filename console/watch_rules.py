@@ -167,7 +167,7 @@ _LAG_TEXTS = {
         "Start its consumers, or see why they do not commit. Applied events are skipped on the way back.",
     ),
     LagWord.STALLED: (
-        "Its consumer works on other partitions and does not move on this one. No other partition is delayed by it.",
+        "Its owner lives and does not move on this partition. No other partition is delayed by it.",
         "Look at what its owner does. Restart that process if a handler hangs: applied events are skipped.",
     ),
     LagWord.REWOUND: (

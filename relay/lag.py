@@ -115,6 +115,15 @@ class _Watched:
     appended_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Company:
+    """What a partition is judged by beside itself: its group as a whole."""
+
+    unmoved_s: float
+    alone: bool
+    allowed: int | None
+
+
 # -- The pass ----------------------------------------------------------------------------------------------
 def collect_lag() -> bool:
     """Run one pass when it is due and nobody else runs one; True when it ran here.
@@ -258,7 +267,8 @@ def _series_rows(
         appended = before.appended.get((*place, committed or 0))
         watched.append(_watch(place, known, now, rules, owner=group.owners.get(place), appended=appended))
     moved = min((unmoved_s(w.memory, stored.at) for w in watched), default=0.0)
-    judged = [_judged_row(stored, w, moved, before.allowed.get(group.group), rules) for w in watched]
+    ours = _Company(unmoved_s=moved, alone=len(group.committed) == 1, allowed=before.allowed.get(group.group))
+    judged = [_judged_row(stored, w, ours, rules) for w in watched]
     return [*judged, *unreadable]
 
 
@@ -281,18 +291,17 @@ def _watch(
     )
 
 
-def _judged_row(
-    stored: LagGroup, watched: _Watched, group_unmoved_s: float, allowed: int | None, rules: LagRules
-) -> LagLatest:
+def _judged_row(stored: LagGroup, watched: _Watched, company: _Company, rules: LagRules) -> LagLatest:
     points, memory, now = watched.points, watched.memory, watched.points[-1]
     alone_s = (stored.at - stored.no_member_since).total_seconds() if stored.no_member_since else None
     verdict = judge_partition(
         PartitionFacts(
             points=points,
             memory=memory,
-            allowed=settings.LAG_ALLOWED_DEFAULT if allowed is None else allowed,
-            tolerated_unattended=allowed or 0,
-            group_unmoved_s=group_unmoved_s,
+            allowed=settings.LAG_ALLOWED_DEFAULT if company.allowed is None else company.allowed,
+            tolerated_unattended=company.allowed or 0,
+            group_unmoved_s=company.unmoved_s,
+            alone=company.alone,
             no_member_s=alone_s,
             owned=watched.owner is not None,
             rules=rules,

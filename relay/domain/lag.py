@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
+from statistics import median
 
 from relay.domain.words import say_duration
 from relay.types import Aspect, LagPoint, LagWord, Trend, Verdict
@@ -23,6 +24,7 @@ ASPECTS = {
     LagWord.IDLE: Aspect.IDLE,
 }
 WORST_FIRST = tuple(ASPECTS)
+TREND_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,9 @@ class Memory:
 class PartitionFacts:
     """All that the rules look at. `points` are the readings of the window, oldest first, the last one now.
 
-    `group_unmoved_s`: since when no commit of the whole group was seen. `no_member_s`: since when the group has no
-    member, None = it has. `tolerated_unattended`: the lag that a group without members may keep (0 unless set).
+    `group_unmoved_s`: since when no commit of the whole group was seen. `alone`: it is the group's only partition.
+    `no_member_s`: since when the group has no member, None = it has.
+    `tolerated_unattended`: the lag that a group without members may keep (0 unless set).
     """
 
     points: Sequence[LagPoint]
@@ -71,6 +74,7 @@ class PartitionFacts:
     no_member_s: float | None
     owned: bool
     rules: LagRules
+    alone: bool = False
 
     @property
     def now(self) -> LagPoint:
@@ -170,19 +174,31 @@ def plan_drain(lag: int | None, in_per_s: float | None, out_per_s: float | None)
     if in_per_s is None or out_per_s is None:
         return Drain(seconds=None, words="unknown")
     if in_per_s >= out_per_s:
-        return Drain(seconds=None, words="not at this rate")
+        return Drain(seconds=None, words="never at this rate")
     seconds = lag / (out_per_s - in_per_s)
     return Drain(seconds=seconds, words=say_duration(seconds))
 
 
 def lag_trend(points: Sequence[LagPoint]) -> Trend:
-    """Compare the lag at the window's start with now."""
+    """Where the lag goes over the points: the middle value of their last third against that of the first (ADR 0206).
+
+    A change below `TREND_SHARE` of the first is steady, unless no step of the whole window goes the other way.
+    """
     lags = [lag for point in points if (lag := point_lag(point)) is not None]
     if len(lags) < 2:
         return Trend.UNKNOWN
-    if lags[-1] == lags[0]:
-        return Trend.STEADY
-    return Trend.RISING if lags[-1] > lags[0] else Trend.FALLING
+    third = max(1, len(lags) // 3)
+    first, last = median(lags[:third]), median(lags[-third:])
+    enough = TREND_SHARE * first
+    if last > first and (last - first > enough or _is_monotone(lags)):
+        return Trend.RISING
+    if last < first and (first - last > enough or _is_monotone(lags[::-1])):
+        return Trend.FALLING
+    return Trend.STEADY
+
+
+def _is_monotone(lags: Sequence[int]) -> bool:
+    return all(before <= after for before, after in pairwise(lags))
 
 
 def time_lag_of(point: LagPoint, memory: Memory, rates: Rates, appended_at: datetime | None) -> TimeLag:
@@ -239,7 +255,7 @@ def remember(memory: Memory | None, before: Sequence[LagPoint], now: LagPoint) -
         committed_at=now.at if now.committed != last.committed else memory.committed_at,
         appended_at=now.at if now.end != last.end else memory.appended_at,
         waiting_since=_waiting_since(memory, before, now),
-        rising_since=_rising_since(memory, last, now),
+        rising_since=_rising_since(memory, [*before, now]),
         rewound_from=_rewound_from(memory, last, now),
     )
 
@@ -266,11 +282,11 @@ def _appended_at(offset: int, points: Sequence[LagPoint]) -> datetime | None:
     return None
 
 
-def _rising_since(memory: Memory, last: LagPoint, now: LagPoint) -> datetime | None:
-    lag, lag_before = point_lag(now), point_lag(last)
-    if not lag or not lag_before or lag < lag_before:
+def _rising_since(memory: Memory, points: Sequence[LagPoint]) -> datetime | None:
+    """Since when the lag is neither zero nor falling, by the trend of the window: one lower reading ends nothing."""
+    if any(not point_lag(point) for point in points[-2:]) or lag_trend(points) is Trend.FALLING:
         return None
-    return memory.rising_since or last.at
+    return memory.rising_since or points[-2].at
 
 
 def _rewound_from(memory: Memory, last: LagPoint, now: LagPoint) -> int | None:
@@ -379,10 +395,11 @@ def _stopped(facts: PartitionFacts) -> Verdict | None:
     if unmoved < window_s:
         return None
     waiting = f"no commit for {say_duration(unmoved)}, {point_lag(facts.now) or 0:,} waiting"
-    if facts.group_unmoved_s >= window_s:
-        return lag_verdict(LagWord.STOPPED, waiting)
     if not facts.owned:
         return lag_verdict(LagWord.STOPPED, f"no owner, {waiting}")
+    # The only partition of a group that has an owner cannot tell of the others: its owner is there and hangs.
+    if facts.group_unmoved_s >= window_s and not facts.alone:
+        return lag_verdict(LagWord.STOPPED, waiting)
     return None
 
 
@@ -404,7 +421,8 @@ def _falling_behind(facts: PartitionFacts) -> Verdict | None:
     span_s = (last.at - first.at).total_seconds()
     grown = (point_lag(last) or 0) - (point_lag(first) or 0)
     a_minute = round(grown * 60 / span_s) if span_s else 0
-    how = f"+{a_minute:,} a minute" if a_minute > 0 else f"{point_lag(last) or 0:,} waiting and not fewer"
+    rises = a_minute > 0 and lag_trend(facts.points) is Trend.RISING
+    how = f"+{a_minute:,} a minute" if rises else f"{point_lag(last) or 0:,} waiting and not fewer"
     return lag_verdict(LagWord.FALLING_BEHIND, f"{how} for {say_duration(rising_s)}")
 
 

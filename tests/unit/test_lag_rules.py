@@ -44,7 +44,9 @@ def point(seconds, committed, end, begin=0):
     return LagPoint(at=at(seconds), committed=committed, begin=begin, end=end)
 
 
-def watch(readings, *, allowed=50, tolerated=0, group_unmoved_s=None, no_member_s=None, owned=True, rules=RULES):
+def watch(
+    readings, *, allowed=50, tolerated=0, group_unmoved_s=None, no_member_s=None, owned=True, alone=False, rules=RULES
+):
     """Feed readings (seconds, committed, end[, begin]) one by one, as the collector does."""
     points, memory = [], None
     for reading in readings:
@@ -59,6 +61,7 @@ def watch(readings, *, allowed=50, tolerated=0, group_unmoved_s=None, no_member_
         group_unmoved_s=unmoved_s(memory, points[-1].at) if group_unmoved_s is None else group_unmoved_s,
         no_member_s=no_member_s,
         owned=owned,
+        alone=alone,
         rules=rules,
     )
 
@@ -130,9 +133,29 @@ CASES = {
         {"readings": every_5_s(lambda s: 1000 + s, lambda s: 1100 + s)},
         "falling behind: 100 waiting and not fewer for 1 m 10 s",
     ),
-    "lag that fell once is not falling behind": (
-        {"readings": [*every_5_s(lambda s: 1000 + s, lambda s: 1100 + 2 * s, until=60), (65, 1150, 1230)]},
-        "ok, 80 waiting, draining",
+    "one lower reading does not end falling behind": (
+        {"readings": [*every_5_s(lambda s: 1000 + s, lambda s: 1100 + 2 * s), (75, 1150, 1250), (80, 1155, 1260)]},
+        "falling behind: 105 waiting and not fewer for 1 m 20 s",
+    ),
+    "lag that went to zero is not falling behind": (
+        {"readings": [*every_5_s(lambda s: 1000 + s, lambda s: 1100 + 2 * s), (75, 1250, 1250), (80, 1250, 1360)]},
+        "ok, 110 waiting, moving",
+    ),
+    "lag that stays, but for noise": (
+        {"readings": every_5_s(lambda s: 1000 + s, lambda s: 1300 + s + (2 if s % 10 else -2))},
+        "falling behind: 298 waiting and not fewer for 1 m 10 s",
+    ),
+    "lag that falls slowly and steadily is draining": (
+        {"readings": every_5_s(lambda s: 1000 + s, lambda s: 2_000 + s - s // 5)},
+        "ok, 986 waiting, draining",
+    ),
+    "the only partition of a group hangs in the hands of its owner": (
+        {"readings": every_5_s(lambda s: 1000, lambda s: 1242 + s), "alone": True},
+        "stalled: no commit for 1 m 10 s, 312 waiting",
+    ),
+    "the only partition of a group has no owner": (
+        {"readings": every_5_s(lambda s: 1000, lambda s: 1242 + s), "alone": True, "owned": False},
+        "stopped: no owner, no commit for 1 m 10 s, 312 waiting",
     ),
     "lag above what is allowed that falls": (
         {"readings": every_5_s(lambda s: 1000 + 3 * s, lambda s: 1300 + s)},
@@ -222,9 +245,9 @@ def test_worked_numbers_of_drain():
 @pytest.mark.parametrize(
     ("lag", "in_per_s", "out_per_s", "drain"),
     [
-        (210, 45, 45, Drain(seconds=None, words="not at this rate")),
-        (210, 60, 45, Drain(seconds=None, words="not at this rate")),
-        (210, 0, 0, Drain(seconds=None, words="not at this rate")),
+        (210, 45, 45, Drain(seconds=None, words="never at this rate")),
+        (210, 60, 45, Drain(seconds=None, words="never at this rate")),
+        (210, 0, 0, Drain(seconds=None, words="never at this rate")),
         (210, None, 45, Drain(seconds=None, words="unknown")),
         (None, 30, 45, Drain(seconds=None, words="unknown")),
         (0, 30, 30, Drain(seconds=0.0, words="now")),
@@ -253,6 +276,13 @@ def test_trend_compares_the_lag_now_with_the_windows_start():
     assert lag_trend([point(0, 0, 9), point(5, 5, 9)]) is Trend.FALLING
     assert lag_trend([point(0, 0, 9), point(5, 1, 10)]) is Trend.STEADY
     assert lag_trend([point(0, 0, 9)]) is Trend.UNKNOWN
+
+
+def test_one_odd_reading_does_not_turn_the_trend():
+    rising = [point(s, 0, 100 + s) for s in range(0, 60, 5)]
+    assert lag_trend([*rising, point(60, 0, 90)]) is Trend.RISING
+    falling = [point(s, s, 200) for s in range(0, 60, 5)]
+    assert lag_trend([*falling, point(60, 0, 300)]) is Trend.FALLING
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def partition(number=0, *, topic="claim-events", word=LagWord.OK, reason="within
         in_per_min=60.0,
         out_per_min=59.0,
         drain_s=None,
-        drain_words="not at this rate",
+        drain_words="never at this rate",
         owner="cw-7f2",
         verdict=Verdict(aspect=ASPECTS[word], word=word.value, reason=reason),
         history=[LagPoint(at=NOW - timedelta(minutes=m), committed=1_000, begin=0, end=1_003) for m in (3, 2, 1)],
