@@ -132,9 +132,10 @@ class GroupRun:
                 self._problem = ""
                 self._shelf.add(polled)
                 self._pause_if_full([polled.place])
-            case OffsetMissing():
-                self._starting.add(polled.place)
-                self._clerk.decide(polled)
+            case OffsetMissing(place=place):
+                if place not in self._starting | self._lost:  # else it is being decided
+                    self._starting.add(place)
+                    self._clerk.decide(polled)
             case ConsumerProblem(fatal=True):
                 raise ConsumerDied(f"the Kafka client gave up: {polled.text} ({polled.code})")
             case ConsumerProblem():

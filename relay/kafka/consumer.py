@@ -2,7 +2,9 @@
 
 What it relies on was measured (see `docs/adr/0301-the-consumer-runtime.md`): with `auto.offset.reset=error` a
 partition without a usable offset says so once and is silent until it is assigned again with an offset; an exception
-in a rebalance callback ends the poll loop; an application's pause outlives a revocation.
+in a rebalance callback ends the poll loop; an application's pause outlives a revocation, and with it the client's
+place. So the client's memory of a place is not relied on: whenever it may have moved, the next record is checked
+(`relay.domain.reading`).
 
 Errors: ConsumerError <- ConsumerConfigError | ConsumerUnavailable | TopicGone.
 """
@@ -12,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 from confluent_kafka import (
@@ -27,6 +29,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from django.conf import settings
 
+from relay.domain.reading import From, ReadAgain, Reading, Verdict
 from relay.types import (
     CommitPoint,
     ConsumerListener,
@@ -199,6 +202,7 @@ class KafkaConsumer:
         self._options = options
         self._listener = listener
         self._ours: set[PartitionRef] = set()
+        self._reading = Reading()
         self._topic_ids: dict[str, str | None] = {}
         self._admin_lock = threading.Lock()
         self._admin: AdminClient | None = None
@@ -224,7 +228,7 @@ class KafkaConsumer:
         if message is None:
             return None
         error = message.error()
-        return read_record(message) if error is None else _read_error(message, error)
+        return self._judge(read_record(message)) if error is None else _read_error(message, error)
 
     def pause(self, places: Sequence[PartitionRef]) -> None:
         """See `ConsumerPort`."""
@@ -232,13 +236,16 @@ class KafkaConsumer:
 
     def resume(self, places: Sequence[PartitionRef]) -> None:
         """See `ConsumerPort`."""
-        self._consumer.resume([TopicPartition(*place) for place in places if place in self._ours])
+        ours = [place for place in places if place in self._ours]
+        self._reading.doubt(ours)
+        self._consumer.resume([TopicPartition(*place) for place in ours])
 
     def start_at(self, place: PartitionRef, offset: int | None) -> bool:
         """See `ConsumerPort`: only a new assignment with an offset wakes a partition that lost its own."""
         if place not in self._ours:
             return False
         at = TopicPartition(*place, OFFSET_BEGINNING if offset is None else offset)
+        self._reading.begin(place, From.BEGINNING if offset is None else offset)
         try:
             self._forget_pause([TopicPartition(*place)])
             self._assign_again(at)
@@ -303,8 +310,18 @@ class KafkaConsumer:
             self._consumer.incremental_unassign([TopicPartition(at.topic, at.partition)])
             self._consumer.incremental_assign([at])
             return
-        others = [TopicPartition(*place) for place in self._ours if place != (at.topic, at.partition)]
-        self._consumer.assign([at, *self._consumer.position(others)])
+        self._reading.doubt(self._ours)
+        self._consumer.assign([at, *(self._where(place) for place in self._ours if place != (at.topic, at.partition))])
+
+    def _where(self, place: PartitionRef) -> TopicPartition:
+        """Return a partition with the offset that its reading goes on from."""
+        match self._reading.next_of(place):
+            case int(offset):
+                return TopicPartition(*place, offset)
+            case From.BEGINNING:
+                return TopicPartition(*place, OFFSET_BEGINNING)
+            case _:
+                return TopicPartition(*place)
 
     def _forget_pause(self, partitions: list[TopicPartition]) -> None:
         """Take the pause off before an assignment ends: it would survive, and with it the client's place.
@@ -314,11 +331,51 @@ class KafkaConsumer:
         """
         self._consumer.resume(partitions)
 
+    def _judge(self, record: ConsumerRecord) -> ConsumerRecord | OffsetMissing | None:
+        """Return the record when it is the next one of its partition."""
+        verdict = self._reading.check(record)
+        match verdict:
+            case Verdict.TAKE:
+                return record
+            case Verdict.DROP:
+                return None
+            case Verdict.REFUSE:
+                return OffsetMissing(place=record.place, offset=None)
+            case ReadAgain(start=start):
+                self._read_again(record, start)
+                return None
+            case _:
+                assert_never(verdict)
+
+    def _read_again(self, record: ConsumerRecord, start: int | From) -> None:
+        log.info("consumer.read_again", partition=str(record.place), came=record.offset, start=str(start))
+        try:
+            self._consumer.seek(self._where(record.place))
+        except KafkaException as error:  # the record that comes next is checked in its turn
+            log.warning("consumer.seek_refused", partition=str(record.place), error=str(error))
+
+    def _find_starts(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions with the offsets that the group committed; without an answer the client asks itself."""
+        try:
+            found = self._consumer.committed(partitions, timeout=settings.CONSUMER_REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            log.warning("consumer.committed_unknown", error=str(error))
+            for place in _places(partitions):
+                self._reading.begin(place, From.CLIENT)
+            return partitions
+        self._reading.close(_places(found))
+        for tp in found:
+            if tp.offset >= 0:
+                self._reading.begin(PartitionRef(tp.topic, tp.partition), tp.offset)
+        return found
+
     # -- Callbacks, inside poll() and close() --
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         def take() -> None:
-            (consumer.incremental_assign if self._options.is_incremental else consumer.assign)(partitions)
+            starts = self._find_starts(partitions)
+            (consumer.incremental_assign if self._options.is_incremental else consumer.assign)(starts)
             places = _places(partitions)
+            self._reading.doubt(self._ours)
             self._ours.update(places)
             for place in places:
                 self._topic_ids.pop(place.topic, None)
