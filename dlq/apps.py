@@ -11,6 +11,7 @@ class DlqConfig(AppConfig):
 
     def ready(self) -> None:
         """Register."""
-        from dlq import checks  # noqa: F401 - registers by being imported
+        from dlq import checks, relay_parking  # noqa: F401 - checks register by being imported
 
+        relay_parking.register()
         autodiscover_modules("handlers")

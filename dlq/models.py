@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from dlq.types import DeadLetterState, FailureClass
+from dlq.types import DeadLetterState, FailureClass, Origin
 
 GROUP_LIMIT = 200
 TOPIC_LIMIT = 249
@@ -78,11 +78,17 @@ class DeadLetter(models.Model):
     fingerprint = models.CharField(max_length=16)
     attempts = models.PositiveIntegerField()
     state = models.CharField(max_length=12, choices=[(s.value, s.value) for s in DeadLetterState])
+    origin = models.CharField(
+        max_length=12, choices=[(o.value, o.value) for o in Origin], db_default=Origin.CONSUMER.value
+    )
     parked_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         db_table = "dlq_dead_letter"
         constraints = [
+            models.CheckConstraint(
+                condition=Q(origin__in=[o.value for o in Origin]), name="dlq_dead_letter_known_origin"
+            ),
             models.UniqueConstraint(
                 fields=["group", "topic", "partition", "offset", "topic_id"],
                 nulls_distinct=False,

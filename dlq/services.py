@@ -17,11 +17,15 @@ from uuid_utils.compat import uuid7
 from dlq.domain.envelope import find_event_id, find_event_type
 from dlq.domain.failure import Failure
 from dlq.originals import seal
-from dlq.types import DeadLetterState, Result
+from dlq.types import DeadLetterState, Origin, Result
 from relay.facade import label_key
 from relay.types import ConsumerRecord, PartitionRef
 
 SLOTS = 64
+RELAY_GROUP = "relay"
+"""What stands for the group where no group was reached."""
+OUTBOX_ID = "outbox"
+"""Stands for the topic's id: no broker gives such a one, so a row of the outbox never meets a record of Kafka."""
 
 _CLAIM = """
 INSERT INTO dlq_applied (group_name, event_id, handler, topic, partition, log_offset)
@@ -34,11 +38,11 @@ _PARK = """
 INSERT INTO dlq_dead_letter (
     id, group_name, handler, topic, partition, log_offset, topic_id, leader_epoch, record_timestamp,
     original_key, original_value, original_headers, key_label, event_id, event_type, published_at,
-    failure_class, error_class, error_message, stack, fingerprint, attempts, state, parked_at)
+    failure_class, error_class, error_message, stack, fingerprint, attempts, state, origin, parked_at)
 SELECT %(id)s, %(group)s, %(handler)s, %(topic)s, %(partition)s, %(offset)s, %(topic_id)s, %(leader_epoch)s,
     %(record_timestamp)s, %(key)s::bytea, %(value)s::bytea, %(headers)s::bytea, %(key_label)s, %(event_id)s,
     %(event_type)s, %(published_at)s, %(failure_class)s, %(error_class)s, %(error_message)s, %(stack)s,
-    %(fingerprint)s, %(attempts)s, %(state)s, clock_timestamp()
+    %(fingerprint)s, %(attempts)s, %(state)s, %(origin)s, clock_timestamp()
 WHERE NOT EXISTS (
     SELECT FROM dlq_dead_letter d
     WHERE d.group_name = %(group)s AND d.event_id = %(event_id)s AND d.state = %(state)s
@@ -110,33 +114,52 @@ def park_record(
 
     Idempotent on (group, topic, partition, offset, topic id).
     """
+    values = _dead_letter_values(group, handler, record, failure, topic_id)
     with connection.cursor() as cursor:
-        cursor.execute(_PARK, _dead_letter_values(group, handler, record, failure, topic_id))
-        is_new = bool(cursor.rowcount == 1)
-    place = record.place
+        return _write_dead_letter(cursor, values, slot)
+
+
+def park_unsent(cursor: Any, record: ConsumerRecord, failure: Failure, *, slot: int) -> bool:
+    """Park an outbox row that the relay gave up, in the transaction of its cursor; False = it was parked before.
+
+    `record` has the row's shard and position for partition and offset: it never had a place in Kafka.
+    """
+    values = _dead_letter_values(RELAY_GROUP, "", record, failure, OUTBOX_ID)
+    return _write_dead_letter(cursor, {**values, "origin": Origin.RELAY.value}, slot)
+
+
+def _write_dead_letter(cursor: Any, values: Mapping[str, Any], slot: int) -> bool:
+    cursor.execute(_PARK, values)
+    is_new = bool(cursor.rowcount == 1)
+    group, topic = values["group"], values["topic"]
     if not is_new:
-        count(group, place.topic, slot, duplicates=1)
+        _add(cursor, group, topic, slot, duplicates=1)
         return False
-    count(group, place.topic, slot, opened=1, parked=1)
-    with connection.cursor() as cursor:
-        cursor.execute(_BUCKET, [place.topic, group])
+    _add(cursor, group, topic, slot, opened=1, parked=1)
+    cursor.execute(_BUCKET, [topic, group])
     return True
 
 
 def count(group: str, topic: str, slot: int, *, opened: int = 0, parked: int = 0, duplicates: int = 0) -> None:
     """Add to the exact counters; call it last in a transaction, since it locks a row until the commit."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            _COUNT,
-            {
-                "topic": topic,
-                "group": group,
-                "slot": slot % SLOTS,
-                "open": opened,
-                "parked": parked,
-                "duplicates": duplicates,
-            },
-        )
+        _add(cursor, group, topic, slot, opened=opened, parked=parked, duplicates=duplicates)
+
+
+def _add(
+    cursor: Any, group: str, topic: str, slot: int, *, opened: int = 0, parked: int = 0, duplicates: int = 0
+) -> None:
+    cursor.execute(
+        _COUNT,
+        {
+            "topic": topic,
+            "group": group,
+            "slot": slot % SLOTS,
+            "open": opened,
+            "parked": parked,
+            "duplicates": duplicates,
+        },
+    )
 
 
 def remember_position(group: str, place: PartitionRef, topic_id: str | None, next_offset: int) -> None:
@@ -194,6 +217,7 @@ def _dead_letter_values(
         "fingerprint": failure.fingerprint,
         "attempts": failure.attempts,
         "state": DeadLetterState.PARKED.value,
+        "origin": Origin.CONSUMER.value,
     }
 
 

@@ -60,6 +60,16 @@ class FailureClass(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Origin(StrEnum):
+    """Who parked: a consumer a record of Kafka, or the relay a row of the outbox that could not be published.
+
+    A relay's dead letter has the row's shard and position in `partition` and `offset`.
+    """
+
+    CONSUMER = "consumer"
+    RELAY = "relay"
+
+
 class DeadLetterState(StrEnum):
     """parked -> (replaying -> applied | parked) | discarded. Replay and discard come with their issue."""
 

@@ -7,22 +7,33 @@ A row is *final* when it is acknowledged, or when a deferral or hold that is wri
 round's places takes care of it.
 """
 
+import json
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from relay.domain import envelope, histogram
-from relay.domain.backoff import Backoff
 from relay.domain.outcome import Failure, GiveUp, Retry, Scope, TopicFacts, check_record, decide_retry
 from relay.domain.places import Page, Place, advance, share_quota, takes_fresh
+from relay.domain.policy import TopicRule
 from relay.errors import BadHeaders
 from relay.kafka.ports import Acked, RecordProducer, Report
-from relay.store import Changes, Claimed, Deferral, Hold, Reader, RoundRead, parse_headers
+from relay.store import Changes, Claimed, Deferral, Hold, Orders, Reader, RoundRead
+from relay.types import OnFailed
 
 KeyId = tuple[str, bytes | int | None]
+
+LEASE_CHECK_ROWS = 50
+"""The lease is looked at before every so many rows: less than a millisecond."""
+
+_number, _position = itemgetter(0), itemgetter(1)
+_number_and_position = itemgetter(0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +43,13 @@ class Bounds:
     round_rows: int
     round_bytes: int
     late_rows: int
+    pump_rows: int
     max_unacked_rows: int
     max_unacked_bytes: int
     least_quota: int
     retry_rows: int
-    backoff: Backoff
+    retry_key_rows: int
+    rule: TopicRule
     snapshot_lag_xids: int
     topic_facts_s: float
     topic_recheck_s: float
@@ -55,11 +68,12 @@ class Shard:
 
 @dataclass(slots=True, eq=False)
 class OutRow:
-    """One outbox row on its way."""
+    """One outbox row on its way; the first fields are the columns of a read, in their order."""
 
+    n: int
     position: int
     shard: int
-    event_id: UUID
+    event_id: str
     topic: str
     key: bytes | None
     partition: int | None
@@ -68,7 +82,6 @@ class OutRow:
     payload: bytes | None
     content_type: str
     published_ms: int
-    n: int = 0
     round: "Round | None" = None
     acked: bool = False
     size: int = 0
@@ -89,7 +102,7 @@ class OutRow:
             event_type=self.type,
             published_ms=self.published_ms,
             content_type=self.content_type,
-            own=envelope.load_headers(parse_headers(self.stored_headers)),
+            own=() if self.stored_headers is None else envelope.load_headers(json.loads(self.stored_headers)),
         )
 
 
@@ -109,6 +122,14 @@ class Round:
     merged: list[tuple[int, str]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pause:
+    """A topic that a person paused. Rounds up to `after_round` were read before and go out: nothing is sent twice."""
+
+    failure: Failure
+    after_round: int
+
+
 @dataclass(slots=True)
 class _Range:
     from_position: int
@@ -118,6 +139,19 @@ class _Range:
     sent: int
     first: float
     last: float
+
+    def add(self, position: int, offset: int, now: float) -> None:
+        # One call a record: comparisons, not min() and max().
+        if position > self.to_position:
+            self.to_position = position
+        elif position < self.from_position:
+            self.from_position = position
+        if offset > self.to_offset:
+            self.to_offset = offset
+        elif offset < self.from_offset:
+            self.from_offset = offset
+        self.sent += 1
+        self.last = now
 
 
 class Engine:
@@ -133,6 +167,10 @@ class Engine:
         self.keys: dict[KeyId, deque[Deferral]] = {}
         self.holds: dict[tuple[int, str], Hold] = {}
         self.topics: dict[str, tuple[TopicFacts, float]] = {}
+        self.paused_topics: dict[str, _Pause] = {}
+        self.paused_keys: frozenset[KeyId] = frozenset()
+        self.rules: Mapping[str, TopicRule] = {}
+        self.eager: deque[KeyId] = deque()
         self.unacked = 0
         self.unacked_bytes = 0
         self.sent_total = 0
@@ -146,6 +184,7 @@ class Engine:
         self._seq = 0
         self._hungry: frozenset[int] = frozenset()
         self._row_bytes = 1_000.0
+        self._queued_topics: set[str] = set()
         self._ranges: dict[tuple[str, int], _Range] = {}
         self._touched: dict[int, int] = {}
         self._changed: dict[tuple[int, int], Deferral | None] = {}
@@ -182,6 +221,66 @@ class Engine:
         busy = {row.shard for r in self.rounds for row in r.rows} | set(self._touched)
         busy |= {shard for shard, _ in self._retries}
         return [shard for shard, held in self.shards.items() if held.draining and shard not in busy]
+
+    # -- What people want --------------------------------------------------------------------------------------
+    def obey(self, orders: Orders, rules: Mapping[str, TopicRule]) -> None:
+        """Take in what people want: pauses, the rules of topics, and what they did to rows that were set aside."""
+        self.rules = rules
+        self._pause_topics(orders.paused_topics)
+        resumed = self.paused_keys - frozenset(orders.paused_keys)
+        self.paused_keys = frozenset(orders.paused_keys)
+        self.eager.extend(key for key in resumed if key in self.keys)
+        for shard, position, topic, key in orders.skipped:
+            self._give_up(shard, position, (topic, position if key is None else key))
+        for amended in orders.amended:
+            self._amend(amended)
+
+    def _pause_topics(self, wanted: Mapping[str, str]) -> None:
+        before = self.paused_topics
+        self.paused_topics = {topic: before.get(topic) or self._pause(why) for topic, why in wanted.items()}
+        for topic in before.keys() - wanted.keys():
+            self._doubt(topic)  # its holds resume when the broker says that it is there
+        for hold in self.holds.values():
+            if hold.topic in self.paused_topics:
+                hold.resuming = hold.caught_up = False
+
+    def _pause(self, why: str) -> _Pause:
+        return _Pause(failure=Failure(scope=Scope.TOPIC, code="paused", text=why), after_round=self._seq)
+
+    def _give_up(self, shard: int, position: int, key_id: KeyId) -> None:
+        found = self._find(shard, position, key_id)
+        if found is None:
+            return
+        if found.in_flight:
+            found.skipped = True  # its report decides: sent anyway, or gone
+        else:
+            self._remove(found, key_id)
+
+    def _amend(self, amended: Deferral) -> None:
+        found = self._find(amended.shard, amended.position, _key_id(amended))
+        if found is None or found.revision >= amended.revision:
+            return
+        found.revision = amended.revision
+        found.attempts, found.failed, found.parking = amended.attempts, amended.failed, False
+        found.due_s = amended.due_s
+        found.due_mono = self._clock() + (amended.due_s or 0.0)
+        found.facts_from = self._clock()  # the person may have changed the topic just now
+        self._doubt(amended.topic)
+
+    def _find(self, shard: int, position: int, key_id: KeyId) -> Deferral | None:
+        waiting = self.keys.get(key_id, ())
+        return next((d for d in waiting if d.position == position and d.shard == shard), None)
+
+    def _remove(self, deferral: Deferral, key_id: KeyId) -> None:
+        """Let a key go on without one of its rows; it rejoins the log behind the last one."""
+        waiting = self.keys[key_id]
+        is_head = waiting[0] is deferral
+        waiting.remove(deferral)
+        if not waiting:
+            del self.keys[key_id]
+        elif is_head:
+            waiting[0].due_mono = self._clock()
+            self.eager.append(key_id)
 
     # -- Reading -----------------------------------------------------------------------------------------------
     @property
@@ -229,12 +328,10 @@ class Engine:
     def take(self, readers: Sequence[Reader], read: RoundRead) -> int:
         """Take a round in: its rows wait in the queue, the readers move on. How many rows there are."""
         late = Page(last=read.late[-1][1] if read.late else None, is_cut=len(read.late) >= self._bounds.late_rows)
-        fresh = [row for row in read.fresh if takes_fresh(readers[row[0]].place, late)]
-        counts: dict[int, int] = {}
-        lasts: dict[int, int] = {}
-        for n, position, *_ in fresh:
-            counts[n] = counts.get(n, 0) + 1
-            lasts[n] = position
+        paused = {r.n for r in readers if not takes_fresh(r.place, late)}
+        fresh = [row for row in read.fresh if row[0] not in paused] if paused else read.fresh
+        counts: dict[int, int] = Counter(map(_number, fresh))
+        lasts: dict[int, int] = dict(map(_number_and_position, fresh))
         top = max([*lasts.values(), *(r.place.hw for r in readers)])
         after = {
             r.n: advance(
@@ -246,7 +343,7 @@ class Engine:
             )
             for r in readers
         }
-        rows = [_row(columns) for columns in sorted([*read.late, *fresh], key=_position)]
+        rows = [OutRow(*columns) for columns in sorted([*read.late, *fresh], key=_position)]
         self._seq += 1
         made = Round(
             seq=self._seq,
@@ -283,13 +380,16 @@ class Engine:
             made.merged.append((reader.shard, hold.topic))
 
     def _admit(self, made: Round) -> None:
+        size = 0
         for row in made.rows:
             row.round = made
             row.size = len(row.payload or b"") + len(row.key or b"")
+            size += row.size
         if made.rows:
-            average = sum(r.size for r in made.rows) / len(made.rows) + 200
+            average = size / len(made.rows) + 200
             self._row_bytes = max(self._row_bytes * 0.7 + average * 0.3, average)
             self.queue.extend(made.rows)
+            self._queued_topics = {row.topic for row in made.rows}
         if made.rows or made.merged or self.rounds:
             self.rounds.append(made)
         else:
@@ -299,7 +399,9 @@ class Engine:
     def topics_to_ask(self, now: float) -> set[str]:
         """Topics whose facts are missing or old."""
         bounds = self._bounds
-        wanted = {row.topic for row in self.queue} | {h.topic for h in self.holds.values() if not h.resuming}
+        wanted = (self._queued_topics if self.queue else set()) | {
+            h.topic for h in self.holds.values() if not h.resuming
+        }
         old = {
             name
             for name, (facts, at) in self.topics.items()
@@ -311,7 +413,7 @@ class Engine:
         """Take in what the broker says; holds of a topic that is back begin to resume."""
         for fact in facts:
             self.topics[fact.name] = (fact, now)
-            if fact.failure is None:
+            if fact.failure is None and fact.name not in self.paused_topics:
                 for hold in self.holds.values():
                     if hold.topic == fact.name and not hold.resuming:
                         hold.resuming, hold.caught_up = True, False
@@ -321,31 +423,46 @@ class Engine:
 
     # -- Producing ---------------------------------------------------------------------------------------------
     def pump(self, may_go_on: Callable[[], bool]) -> int:
-        """Produce waiting rows while the bounds, the client's queue and `may_go_on` (the lease) allow it."""
+        """Produce waiting rows while the bounds, the client's queue and `may_go_on` (the lease) allow it.
+
+        At most `pump_rows`: reports are served in between.
+        """
         sent = 0
-        while self.queue and self.unacked < self._bounds.max_unacked_rows and may_go_on():
-            if not self._send(self.queue[0]):
+        queue, bounds = self.queue, self._bounds
+        while queue and self.unacked < bounds.max_unacked_rows and sent < bounds.pump_rows:
+            if sent % LEASE_CHECK_ROWS == 0 and not may_go_on():
                 break
-            self.queue.popleft()
+            if not self._send(queue[0]):
+                break
+            queue.popleft()
             sent += 1
         return sent
 
     def _send(self, row: OutRow) -> bool:
         made = row.round
-        if made is None or not self._is_ours(row.shard, made):
+        if made is None or not self._is_ours(row.shard, made) or (self.holds and self._is_held(row, made)):
             return self._set_aside(row)
-        reader = made.readers[row.n]
-        if reader.topic is None and (row.shard, row.topic) in self.holds:
-            return self._set_aside(row)
-        if self.keys and row.key_id in self.keys:
+        if self.paused_topics and self._is_paused(row, made):
+            return self._hold(row, self.paused_topics[row.topic].failure)
+        if (self.keys or self.paused_keys) and self._must_wait(row.key_id):
             return self._defer(row, None)
-        if row.topic not in self.topics:
+        known = self.topics.get(row.topic)
+        if known is None:
             return False
-        facts = self.topics[row.topic][0]
-        headers, failure = _check(row, facts)
+        headers, failure = _check(row, known[0])
         if failure is not None:
             return self._refuse(row, failure)
-        return self._produce(row, facts, headers, lambda report: self._on_report(row, report))
+        return self._produce(row, known[0], headers, partial(self._on_report, row))
+
+    def _is_held(self, row: OutRow, made: Round) -> bool:
+        return made.readers[row.n].topic is None and (row.shard, row.topic) in self.holds
+
+    def _is_paused(self, row: OutRow, made: Round) -> bool:
+        pause = self.paused_topics.get(row.topic)
+        return pause is not None and made.seq > pause.after_round
+
+    def _must_wait(self, key_id: KeyId) -> bool:
+        return key_id in self.keys or key_id in self.paused_keys
 
     def _produce(
         self, row: OutRow, facts: TopicFacts, headers: list[envelope.Header], on_report: Callable[[Report], None]
@@ -408,23 +525,35 @@ class Engine:
         made = row.round
         if made is None or not self._is_ours(row.shard, made):
             return self._set_aside(row)
-        deferral = Deferral(shard=row.shard, position=row.position, topic=row.topic, key=row.key, event_id=row.event_id)
+        deferral = Deferral(
+            shard=row.shard, position=row.position, topic=row.topic, key=row.key, event_id=UUID(row.event_id)
+        )
         if failure is not None:
             self._after_failure(deferral, row, failure)
             deferral.order_broken = self._is_overtaken(row)
-        _insert(self.keys.setdefault(row.key_id, deque()), deferral)
-        made.defer.append(deferral)
+        if _insert(self.keys.setdefault(row.key_id, deque()), deferral):
+            made.defer.append(deferral)
         return self._set_aside(row)
 
     def _after_failure(self, deferral: Deferral, row: OutRow, failure: Failure) -> None:
         deferral.error = f"{failure.code}: {failure.text}"
-        match decide_retry(failure, deferral.attempts, self._bounds.backoff):
+        deferral.permanent = failure.permanent
+        rule = self.rules.get(row.topic, self._bounds.rule)
+        match decide_retry(failure, deferral.attempts, rule.backoff):
             case Retry(attempts=attempts, delay_s=delay_s):
                 deferral.attempts, deferral.due_s = attempts, delay_s
                 deferral.due_mono = self._clock() + delay_s
             case GiveUp(attempts=attempts):
-                deferral.attempts, deferral.due_s, deferral.failed = attempts, None, True
-                self.failed_rows.append((row, failure))
+                deferral.attempts, deferral.due_s = attempts, None
+                self._end(deferral, row, failure, rule)
+
+    def _end(self, deferral: Deferral, row: OutRow, failure: Failure, rule: TopicRule) -> None:
+        """The row used its attempts up: it is parked with the next settling, or its key waits for a person."""
+        if rule.on_failed is OnFailed.PARK:
+            deferral.parking = True
+            return
+        deferral.failed = True
+        self.failed_rows.append((row, failure))
 
     def _is_overtaken(self, row: OutRow) -> bool:
         """A later row of the key is already acknowledged: the order is broken, and shown."""
@@ -445,28 +574,53 @@ class Engine:
                 self._change(head)
 
     def due_deferrals(self, now: float) -> list[Deferral]:
-        """Heads of keys whose time has come; one row of a key at a time, at most `retry_rows`."""
+        """Rows whose time has come, in the order of their keys, at most `retry_rows`."""
+        self.eager.clear()
+        return self._due(self.keys, now)
+
+    def eager_deferrals(self, now: float) -> list[Deferral]:
+        """The same for keys alone whose head just changed, without a look at all the others."""
+        keys = dict.fromkeys(self.eager.popleft() for _ in range(min(len(self.eager), self._bounds.retry_rows)))
+        return self._due(keys, now)
+
+    def _due(self, keys: Iterable[KeyId], now: float) -> list[Deferral]:
         due: list[Deferral] = []
-        for waiting in self.keys.values():
-            head = waiting[0]
+        for key_id in keys:
             if len(due) >= self._bounds.retry_rows:
                 break
-            if head.stored and not head.in_flight and not head.failed and head.due_mono <= now and self._is_open(head):
-                due.append(head)
+            due += self._ready(key_id, now)
         return due
+
+    def _ready(self, key_id: KeyId, now: float) -> Iterator[Deferral]:
+        """The first row of a key, and those behind it while none was ever refused: they go out as a round's rows do."""
+        waiting = self.keys.get(key_id, ())
+        if key_id in self.paused_keys or not waiting or not self._is_open(waiting[0]):
+            return
+        for deferral in islice(waiting, self._bounds.retry_key_rows):
+            if not deferral.is_due(now) or (deferral.error and deferral is not waiting[0]):
+                return
+            if not deferral.in_flight:
+                yield deferral
+            if deferral.error:
+                return
 
     def _is_open(self, head: Deferral) -> bool:
         held = self.shards.get(head.shard)
-        return held is not None and not held.draining and (head.shard, head.topic) not in self.holds
+        is_ours = held is not None and not held.draining and self._facts_at(head.topic) >= head.facts_from
+        return is_ours and head.topic not in self.paused_topics and (head.shard, head.topic) not in self.holds
+
+    def _facts_at(self, topic: str) -> float:
+        """When the broker was heard of the topic; those that were never asked about are asked before a retry."""
+        known = self.topics.get(topic)
+        return float("inf") if known is None else known[1]
 
     def retry(self, columns: Sequence[Any]) -> None:
-        """Produce a deferred row again; its key goes on when it is acknowledged."""
-        row = _row(columns)
+        """Produce a row that was set aside; its key goes on when it is acknowledged."""
+        row = OutRow(*columns)
         row.size = len(row.payload or b"") + len(row.key or b"")
-        waiting = self.keys.get(row.key_id)
-        if not waiting or waiting[0].position != row.position or row.topic not in self.topics:
+        deferral = self._next_to_retry(row)
+        if deferral is None or row.topic not in self.topics:
             return
-        deferral = waiting[0]
         facts = self.topics[row.topic][0]
         headers, failure = _check(row, facts)
         if failure is not None:
@@ -474,33 +628,39 @@ class Engine:
             return
         deferral.in_flight = True
         self._retries[row.shard, row.position] = self._clock()
-        if not self._produce(row, facts, headers, lambda report: self._on_retry(deferral, row, report)):
+        if not self._produce(row, facts, headers, partial(self._on_retry, deferral, row)):
             deferral.in_flight = False
             del self._retries[row.shard, row.position]
+
+    def _next_to_retry(self, row: OutRow) -> Deferral | None:
+        """The row's deferral, if everything before it of its key is on its way."""
+        for deferral in self.keys.get(row.key_id, ()):
+            if not deferral.in_flight:
+                return deferral if deferral.position == row.position else None
+        return None
 
     def _on_retry(self, deferral: Deferral, row: OutRow, report: Report) -> None:
         self._landed(row)
         self._retries.pop((row.shard, row.position), None)
         deferral.in_flight = False
-        waiting = self.keys.get(row.key_id)
-        if not waiting or waiting[0] is not deferral:
+        if self._find(row.shard, row.position, row.key_id) is not deferral:
             return  # its shard went to another runner
         if not isinstance(report, Acked):
             self._doubt(row.topic)
             self._retry_failed(deferral, row, report)
             return
         self._count(row, report)
-        waiting.popleft()
+        self._note_order(row)
+        self._remove(deferral, row.key_id)
         self._changed[deferral.shard, deferral.position] = None
         self._touched[deferral.shard] = self.shards[deferral.shard].epoch
-        if waiting:
-            waiting[0].due_mono = self._clock()
-        else:
-            del self.keys[row.key_id]
 
     def _retry_failed(self, deferral: Deferral, row: OutRow, failure: Failure) -> None:
         if failure.scope is Scope.CLUSTER:
             self.broken = failure
+            return
+        if deferral.skipped:
+            self._remove(deferral, row.key_id)
             return
         if failure.scope is Scope.TOPIC:  # not the row's fault: no attempt is spent
             deferral.due_mono = self._clock() + self._bounds.topic_recheck_s
@@ -518,6 +678,10 @@ class Engine:
         made = row.round
         if made is None or not self._is_ours(row.shard, made):
             return self._set_aside(row)
+        is_pause = row.topic in self.paused_topics and failure is self.paused_topics[row.topic].failure
+        if not is_pause:
+            self.topics[row.topic] = (TopicFacts(name=row.topic, failure=failure), self._clock())
+            self.failed_topics[row.topic] = failure
         before = made.readers[row.n].place
         hold = self.holds.get((row.shard, row.topic))
         if hold is None:
@@ -529,8 +693,6 @@ class Engine:
             hold.final = min(hold.final, before, key=lambda place: place.order)
         hold.resuming = hold.caught_up = False
         made.hold.append(hold)
-        self.topics[row.topic] = (TopicFacts(name=row.topic, failure=failure), self._clock())
-        self.failed_topics[row.topic] = failure
         return self._set_aside(row)
 
     # -- Settling ----------------------------------------------------------------------------------------------
@@ -544,12 +706,7 @@ class Engine:
                 row.position, row.position, acked.offset, acked.offset, 1, now, now
             )
             return
-        known.from_position = min(known.from_position, row.position)
-        known.to_position = max(known.to_position, row.position)
-        known.from_offset = min(known.from_offset, acked.offset)
-        known.to_offset = max(known.to_offset, acked.offset)
-        known.sent += 1
-        known.last = now
+        known.add(row.position, acked.offset, now)
 
     def finish_rounds(self) -> int:
         """Let final rounds at the head go; their places may be stored. How many rows they had."""
@@ -573,6 +730,7 @@ class Engine:
         self._hold_changes |= merged
         touched |= {shard for shard, _ in merged}
         self._touched |= {shard: self.shards[shard].epoch for shard in touched & ours}
+        made.rows.clear()  # rows know their round: without this only the cycle collector would free them
 
     def _finish_reader(self, made: Round, reader: Reader, touched: set[int]) -> None:
         if reader.topic is None:
@@ -610,7 +768,8 @@ class Engine:
         changes = Changes(
             moves=[(s, epoch, self.shards[s].final) for s, epoch in self._touched.items()],
             ranges=[_range_row(topic, partition, r) for (topic, partition), r in self._ranges.items()],
-            defer=[d for d in self._changed.values() if d is not None],
+            defer=[d for d in self._changed.values() if d is not None and not d.parking],
+            park=[d for d in self._changed.values() if d is not None and d.parking],
             undefer=[k for k, d in self._changed.items() if d is None],
             hold=[h for h in self._hold_changes.values() if h is not None],
             unhold=[k for k, h in self._hold_changes.items() if h is None],
@@ -620,6 +779,13 @@ class Engine:
         self._touched, self._ranges, self._changed, self._hold_changes = {}, {}, {}, {}
         self.settled_rows = 0
         return changes
+
+    def note_parked(self, parked: Iterable[Deferral]) -> None:
+        """Let the keys of rows go on that are dead letters now."""
+        for deferral in parked:
+            key_id = _key_id(deferral)
+            if self._find(deferral.shard, deferral.position, key_id) is deferral:
+                self._remove(deferral, key_id)
 
     def take_latencies(self) -> tuple[int, list[int]] | None:
         """Rows acknowledged since the last call and their latency buckets; None = none."""
@@ -644,6 +810,7 @@ def without_shards(changes: Changes, lost: frozenset[int]) -> Changes:
         moves=[m for m in changes.moves if m[0] not in lost],
         ranges=changes.ranges,
         defer=[d for d in changes.defer if d.shard not in lost],
+        park=[d for d in changes.park if d.shard not in lost],
         undefer=[k for k in changes.undefer if k[0] not in lost],
         hold=[h for h in changes.hold if h.shard not in lost],
         unhold=[k for k in changes.unhold if k[0] not in lost],
@@ -655,6 +822,8 @@ def mark_stored(changes: Changes) -> None:
     """Note after the commit what is in the database now: a deferred row may be tried again from here on."""
     for deferral in changes.defer:
         deferral.stored = True
+    for deferral in changes.park:
+        deferral.stored = deferral.stored or deferral.failed
 
 
 def _check(row: OutRow, facts: TopicFacts) -> tuple[list[envelope.Header], Failure | None]:
@@ -666,25 +835,16 @@ def _check(row: OutRow, facts: TopicFacts) -> tuple[list[envelope.Header], Failu
     return headers, check_record(facts, wire_bytes=size, partition=row.partition)
 
 
-def _insert(waiting: deque[Deferral], deferral: Deferral) -> None:
-    """Keep the rows of a key by position; an earlier row may be refused after a later one was set aside."""
+def _insert(waiting: deque[Deferral], deferral: Deferral) -> bool:
+    """Keep the rows of a key by position, each once; an earlier row may be refused after a later one was set aside."""
     if not waiting or waiting[-1].position < deferral.position:
         waiting.append(deferral)
-        return
+        return True
     at = next(i for i, other in enumerate(waiting) if other.position >= deferral.position)
-    if waiting[at].position != deferral.position:
-        waiting.insert(at, deferral)
-
-
-def _row(columns: Sequence[Any]) -> OutRow:
-    row = OutRow(*columns[1:])
-    row.n = columns[0]
-    return row
-
-
-def _position(columns: Sequence[Any]) -> int:
-    position: int = columns[1]
-    return position
+    if waiting[at].position == deferral.position:
+        return False  # the reader of a held topic meets rows again that were set aside before
+    waiting.insert(at, deferral)
+    return True
 
 
 def _key_id(deferral: Deferral) -> KeyId:

@@ -1,12 +1,15 @@
 """What a runner tells people: incidents and the page's hint. Never stops the loop; told again at the next beat."""
 
+from collections.abc import Sequence
+
 import structlog
 from django.db import Error, connection
 
 from relay.domain.circuit import Circuit
 from relay.engine import Engine
 from relay.incidents import close_incident, open_incident
-from relay.signals import relay_changed
+from relay.signals import relay_changed, rows_parked
+from relay.store import Deferral
 from relay.types import IncidentKind
 
 log = structlog.get_logger(__name__)
@@ -59,6 +62,14 @@ def _tell(engine: Engine, circuit: Circuit) -> None:
         )
         engine.order_broken.pop(0)
     relay_changed.send_robust(sender=Engine)
+
+
+def tell_parked(parked: Sequence[Deferral]) -> None:
+    """Log what became dead letters, and announce it."""
+    for deferral in parked:
+        log.warning("relay.parked", topic=deferral.topic, position=deferral.position, event_id=str(deferral.event_id))
+    if parked:
+        rows_parked.send_robust(sender=Engine)
 
 
 def relay_is_restored() -> None:

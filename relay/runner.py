@@ -4,11 +4,12 @@ One runner is one thread with one database connection and one Kafka producer. `m
 `relay.tick` run the same one.
 """
 
+import gc
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid4
 
 import psycopg
@@ -22,15 +23,21 @@ from relay.domain.backoff import Backoff
 from relay.domain.circuit import Circuit, is_stalled
 from relay.domain.outcome import TopicFacts
 from relay.domain.ownership import Peer, plan_share
+from relay.domain.policy import TopicRule, check_document
 from relay.engine import Bounds, Engine, mark_stored, without_shards
+from relay.errors import BadPolicy
 from relay.kafka.errors import ClusterUnreachableError
 from relay.kafka.ports import Pending, RecordProducer
 from relay.kafka.producer import KafkaProducer
+from relay.policies import policy_limits
+from relay.ports import may_park
 from relay.store import Changes, Claimed, ShardsLostError, Store, connect
+from relay.types import OnFailed
 
 log = structlog.get_logger(__name__)
 
 RECONNECT = Backoff(base_s=0.2, factor=2, attempts=1_000, most_s=settings.RELAY_RECONNECT_MAX_S)
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class LeaseLostError(Exception):
@@ -43,7 +50,18 @@ class ProducerBrokenError(Exception):
 
 def lease_clock() -> float:
     """Seconds that also pass while the machine sleeps, so that a lease is never overestimated."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.clock_gettime(_CLOCK)
+
+
+def calm_collector() -> None:
+    """Let the cycle collector leave what is loaded alone and look at young objects seldom.
+
+    A runner holds tens of thousands of rows in the air and makes no cycles; by default half of its time would go into
+    looking through them. For a process that is there for the relay.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(settings.RELAY_GC_YOUNG_OBJECTS, 10, 10)
 
 
 def make_producer(name: str) -> RecordProducer:
@@ -62,19 +80,41 @@ def bounds_from_settings() -> Bounds:
         round_rows=settings.RELAY_ROUND_ROWS,
         round_bytes=settings.RELAY_ROUND_BYTES,
         late_rows=settings.RELAY_LATE_ROWS,
+        pump_rows=settings.RELAY_PUMP_ROWS,
         max_unacked_rows=settings.RELAY_MAX_UNACKED_ROWS,
         max_unacked_bytes=settings.RELAY_MAX_UNACKED_BYTES,
         least_quota=settings.RELAY_LEAST_QUOTA_ROWS,
         retry_rows=settings.RELAY_RETRY_ROUND_ROWS,
-        backoff=Backoff(
-            base_s=settings.RELAY_RETRY_BASE_S,
-            factor=settings.RELAY_RETRY_FACTOR,
-            attempts=settings.RELAY_RETRY_ATTEMPTS,
-        ),
+        retry_key_rows=settings.RELAY_RETRY_KEY_ROWS,
+        rule=usual_rule(),
         snapshot_lag_xids=settings.RELAY_SNAPSHOT_LAG_XIDS,
         topic_facts_s=settings.RELAY_TOPIC_FACTS_S,
         topic_recheck_s=settings.RELAY_TOPIC_RECHECK_S,
     )
+
+
+def usual_rule() -> TopicRule:
+    """How topics without a policy are treated."""
+    backoff = Backoff(
+        base_s=settings.RELAY_RETRY_BASE_S,
+        factor=settings.RELAY_RETRY_FACTOR,
+        attempts=settings.RELAY_RETRY_ATTEMPTS,
+        most_s=settings.RELAY_RETRY_MOST_S,
+    )
+    return TopicRule(on_failed=OnFailed.BLOCK, backoff=backoff)
+
+
+def read_rules(policies: Mapping[str, Mapping[str, object]]) -> dict[str, TopicRule]:
+    """The rules of topics, by their policies; one that cannot be read is logged, and its topic has the usual rule."""
+    usual, rules = usual_rule(), {}
+    for topic, document in policies.items():
+        try:
+            rule = check_document(document, policy_limits()).rule(usual.backoff)
+        except BadPolicy as error:
+            log.warning("relay.policy_not_read", topic=topic, reason=str(error))
+            continue
+        rules[topic] = rule if may_park() else replace(rule, on_failed=OnFailed.BLOCK)
+    return rules
 
 
 @dataclass(slots=True)
@@ -116,6 +156,7 @@ class Runner:
     _gives_from: float | None = None
     _former_ids: list[UUID] = field(default_factory=list)
     _paused_by: str | None = None
+    _revision: int = -1
     _due: Due = field(default_factory=Due)
     _busy_until: float = 0.0
     _sent_at_opening: int = 0
@@ -236,7 +277,7 @@ class Runner:
         if self.engine.shards and now >= self._lease_until + settings.RELAY_LEASE_MARGIN_S:
             raise LeaseLostError("this process was paused past its lease")
         circuit_s = None if self.circuit.open_since is None else now - self.circuit.open_since
-        db_now, self._peers, paused_by = store.beat(
+        db_now, self._peers, paused_by, revision = store.beat(
             state=self._describe(),
             leaving=self.is_leaving,
             sent_total=self.engine.sent_total,
@@ -249,11 +290,20 @@ class Runner:
         self.engine.clock_offset_ms = (db_now - time.time()) * 1000
         self._extend_lease(now)
         self._paused_by = paused_by
+        if revision != self._revision:
+            self._hear_orders(store)
         self._keep_bell(store, now)
         self._due.beat = now + settings.RELAY_HEARTBEAT_EVERY_MS / 1000
         if self.is_leaving and self._gives_from is None:
             self._gives_from = now + settings.RELAY_HANDOVER_NOTICE_MS / 1000
         reports.tell(self.engine, self.circuit)
+
+    def _hear_orders(self, store: Store) -> None:
+        """People changed something: obey at once, between two rounds."""
+        orders = store.load_orders(self._revision, list(self.engine.shards))
+        self.engine.obey(orders, read_rules(orders.policies))
+        self._revision = orders.revision
+        log.info("relay.orders", runner=self.name, revision=orders.revision)
 
     def _keep_bell(self, store: Store, now: float) -> None:
         """Keep the doorbell's session alive; without one, try again now and then."""
@@ -319,8 +369,7 @@ class Runner:
     # -- Publishing --------------------------------------------------------------------------------------------
     def _publish(self, store: Store, now: float) -> int:
         engine = self.engine
-        if now >= self._due.retry:
-            self._retry(store, now)
+        self._retry(store, now)
         rows = self._read(store) if engine.may_read() else 0
         self._ask(engine.topics_to_ask(now))
         sent = engine.pump(self._has_lease)
@@ -340,8 +389,12 @@ class Runner:
         return rows
 
     def _retry(self, store: Store, now: float) -> None:
-        self._due.retry = now + 0.1
-        due = self.engine.due_deferrals(now)
+        engine = self.engine
+        if now >= self._due.retry:
+            self._due.retry = now + settings.RELAY_RETRY_EVERY_MS / 1000
+            due = engine.due_deferrals(now)
+        else:
+            due = engine.eager_deferrals(now) if engine.eager else []
         if not due:
             return
         self._ask({d.topic for d in due} - set(self.engine.topics))
@@ -371,7 +424,7 @@ class Runner:
         engine = self.engine
         if worked or engine.unacked or self.circuit.is_open or self._paused_by is not None:
             self._with_bell(Bell.disarm)
-        if worked:
+        if worked or engine.eager:
             return
         if engine.unacked:
             engine.producer.poll(0.005)
@@ -488,13 +541,15 @@ class Runner:
         if changes is None:
             return
         try:
-            store.settle(changes)
+            parked = store.settle(changes)
         except ShardsLostError as error:
             log.warning("relay.shards_lost", runner=self.name, shards=sorted(error.shards))
             self.engine.drop(error.shards)
             changes = without_shards(changes, error.shards)
-            store.settle(changes)
+            parked = store.settle(changes)
         mark_stored(changes)
+        self.engine.note_parked(parked)
+        reports.tell_parked(parked)
         self._due.persist = now + settings.RELAY_CHECKPOINT_EVERY_MS / 1000
         self.on_step("settle")
 
@@ -518,6 +573,7 @@ class Runner:
         sent = self.engine.sent_total
         self.engine = self._new_engine()
         self.engine.sent_total = sent
+        self._revision = -1
         self._question = self._probe = None
         self._close_bell()
         if self._store is not None:
@@ -526,6 +582,17 @@ class Runner:
         self.circuit = Circuit() if not self.circuit.is_open else self.circuit
         reports.forget_connection()
 
+    def _beat_while_leaving(self) -> None:
+        """Keep the lease while the last rows are in the air; without it nothing more is produced."""
+        now = lease_clock()
+        if self._store is None or now < self._due.beat:
+            return
+        try:
+            self._beat(self._store, now)
+        except (psycopg.Error, LeaseLostError) as error:
+            self._due.beat = now + settings.RELAY_HEARTBEAT_EVERY_MS / 1000
+            log.warning("relay.beat_failed", runner=self.name, error=type(error).__name__)
+
     def _leave(self) -> None:
         """Finish what is in the air within the bound, store it, release the shards, remove the row."""
         self.state = "stopping"
@@ -533,6 +600,7 @@ class Runner:
         until = lease_clock() + settings.RELAY_STOP_WITHIN_S
         engine = self.engine
         while (engine.unacked or engine.queue) and lease_clock() < until and self.circuit.open_since is None:
+            self._beat_while_leaving()
             if engine.pump(self._has_lease) == 0 and not engine.unacked:
                 break  # what waits here needs facts of its topic: the next holder reads it again
             engine.producer.poll(0.05)

@@ -3,6 +3,7 @@
 from django.dispatch import Signal
 
 relay_changed = Signal()
+rows_parked = Signal()
 lag_changed = Signal()
 incidents_changed = Signal()
 processes_changed = Signal()

@@ -7,17 +7,21 @@ session state: what a statement needs is set with SET LOCAL).
 import json
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 import psycopg
+import structlog
 from django.db import connection as django_connection
 
 from relay.bell import Bell, open_bell
 from relay.domain.ownership import Peer
 from relay.domain.places import Place, Snapshot
+from relay.parking import park
+
+log = structlog.get_logger(__name__)
 
 CLAIM_LOCK = "SELECT pg_advisory_xact_lock(hashtext('relay.claim'))"
 
@@ -99,19 +103,32 @@ WHERE m.position > s.last_value
 """
 _DEFERRED = """
 SELECT shard, position, topic, key, event_id, attempts, failed, order_broken, error,
-       extract(epoch FROM due_at - clock_timestamp())::float
+       extract(epoch FROM due_at - clock_timestamp())::float, revision
 FROM relay_deferred WHERE shard = ANY(%s) ORDER BY position
 """
+_AMENDED = """
+SELECT shard, position, topic, key, event_id, attempts, failed, order_broken, error,
+       extract(epoch FROM due_at - clock_timestamp())::float, revision
+FROM relay_deferred WHERE revision > greatest(0, %s) AND shard = ANY(%s) ORDER BY position
+"""
+_SKIPPED = "SELECT shard, position, topic, key FROM relay_skipped WHERE revision > %s AND shard = ANY(%s)"
+_PAUSES = "SELECT topic, key, paused_by, reason FROM relay_pause"
+_POLICIES = """
+SELECT DISTINCT ON (subject) subject, document::text FROM relay_policy WHERE scope = 'relay_topic'
+ORDER BY subject, version DESC
+"""
+_REVISION = "SELECT revision FROM relay_revision"
 _HOLDS = """
 SELECT h.shard, h.topic, h.hw, h.snapshot::text, c.late_floor, h.late_cursor, h.late_snapshot::text, h.reason
 FROM relay_hold h JOIN relay_checkpoint c ON c.shard = h.shard WHERE h.shard = ANY(%s)
 """
 _RELEASE = "UPDATE relay_checkpoint SET holder = NULL WHERE shard = ANY(%s) AND holder = %s"
-_PAUSED = "SELECT paused_by FROM relay_control WHERE scope = 'all'"
+_CONTROL = "SELECT (SELECT paused_by FROM relay_control WHERE scope = 'all'), revision FROM relay_revision"
 
-_COLUMNS = """o.position, o.shard, o.id, o.topic, o.key, o.partition, o.type,
+# As the record needs them: the id as text; milliseconds by way of float, whose error half a microsecond outweighs.
+_COLUMNS = """o.position, o.shard, o.id::text, o.topic, o.key, o.partition, o.type,
        CASE WHEN o.headers = '[]' THEN NULL ELSE o.headers::text END, o.payload, o.content_type,
-       floor(extract(epoch FROM o.created_at) * 1000)::bigint"""
+       floor(date_part('epoch', o.created_at) * 1000 + 0.0005)::bigint"""
 _READERS = """
 WITH p AS MATERIALIZED (
     SELECT * FROM unnest(%(n)s::int[], %(shard)s::int[], %(hw)s::bigint[], %(snapshot)s::pg_snapshot[],
@@ -190,18 +207,30 @@ FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s:
      AS r (topic, partition, from_position, to_position, from_offset, to_offset, sent, first_acked, last_acked)
 """
 _DEFER = """
-INSERT INTO relay_deferred AS d (shard, position, topic, key, event_id, attempts, due_at, failed, order_broken, error)
+INSERT INTO relay_deferred (shard, position, topic, key, event_id, attempts, due_at, failed, order_broken, error)
 SELECT shard, position, topic, key, event_id, attempts, clock_timestamp() + make_interval(secs => due_s), failed,
        order_broken, error
 FROM unnest(%s::int[], %s::bigint[], %s::text[], %s::bytea[], %s::uuid[], %s::int[], %s::float[], %s::bool[],
             %s::bool[], %s::text[])
      AS v (shard, position, topic, key, event_id, attempts, due_s, failed, order_broken, error)
-ON CONFLICT (shard, position) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at,
-    failed = excluded.failed, order_broken = excluded.order_broken OR d.order_broken, error = excluded.error
+ON CONFLICT (shard, position) DO NOTHING
 """
+# A person who retried or skipped the row meanwhile wins: then it has another revision, or is gone.
+_AMEND = """
+UPDATE relay_deferred d SET attempts = v.attempts, due_at = clock_timestamp() + make_interval(secs => v.due_s),
+    failed = v.failed, order_broken = v.order_broken OR d.order_broken, error = v.error
+FROM unnest(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::float[], %s::bool[], %s::bool[], %s::text[])
+     AS v (shard, position, revision, attempts, due_s, failed, order_broken, error)
+WHERE d.shard = v.shard AND d.position = v.position AND d.revision = v.revision
+"""
+_TAKE_OUT = "DELETE FROM relay_deferred WHERE shard = %s AND position = %s AND revision = %s"
 _UNDEFER = """
 DELETE FROM relay_deferred d USING unnest(%s::int[], %s::bigint[]) AS v (shard, position)
 WHERE d.shard = v.shard AND d.position = v.position
+"""
+_SENT_ANYWAY = """
+UPDATE relay_skipped s SET sent_anyway = true FROM unnest(%s::int[], %s::bigint[]) AS v (shard, position)
+WHERE s.position = v.position AND s.shard = v.shard
 """
 _HOLD = """
 INSERT INTO relay_hold (shard, topic, hw, snapshot, late_cursor, late_snapshot, reason)
@@ -230,9 +259,13 @@ class Claimed:
     is_restored: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Deferral:
-    """A row set aside; the head of its key (the lowest position) has the due time and the attempts."""
+    """A row set aside; the head of its key (the lowest position) has the due time and the attempts.
+
+    `revision`: the last act of a person on it that this runner knows. `parking`: it becomes a dead letter with the next
+    settling. `skipped`: a person gave it up while it was in the air. `facts_from`: older facts of its topic count not.
+    """
 
     shard: int
     position: int
@@ -247,6 +280,15 @@ class Deferral:
     due_mono: float = 0.0
     stored: bool = False
     in_flight: bool = False
+    revision: int = 0
+    permanent: bool = False
+    parking: bool = False
+    skipped: bool = False
+    facts_from: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether it may be tried: it is in the database, nobody gave it up, and its time has come."""
+        return self.stored and not self.failed and not self.parking and self.due_mono <= now
 
 
 @dataclass(slots=True, kw_only=True)
@@ -285,15 +327,31 @@ class RoundRead:
 
 @dataclass(slots=True, kw_only=True)
 class Changes:
-    """What one settling transaction writes. `moves` are (shard, epoch, place)."""
+    """What one settling transaction writes. `moves` are (shard, epoch, place); `park` are given up for good."""
 
     moves: list[tuple[int, int, Place]] = field(default_factory=list)
     ranges: list[tuple[str, int, int, int, int, int, int, float, float]] = field(default_factory=list)
     defer: list[Deferral] = field(default_factory=list)
+    park: list[Deferral] = field(default_factory=list)
     undefer: list[tuple[int, int]] = field(default_factory=list)
     hold: list[Hold] = field(default_factory=list)
     unhold: list[tuple[int, str]] = field(default_factory=list)
     stat: tuple[int, list[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What people want now (pauses, policy documents by topic), and what they did to rows since a revision.
+
+    `paused_topics` are topic -> who and why. `skipped` are (shard, position, topic, key).
+    """
+
+    revision: int
+    paused_topics: Mapping[str, str]
+    paused_keys: Collection[tuple[str, bytes]]
+    policies: Mapping[str, Mapping[str, object]]
+    amended: Sequence[Deferral] = ()
+    skipped: Sequence[tuple[int, int, str, bytes | None]] = ()
 
 
 class ShardsLostError(Exception):
@@ -345,8 +403,8 @@ class Store:
 
     def beat(
         self, *, state: str, leaving: bool, sent_total: int, unacked: int, doorbell: bool, circuit_s: float | None
-    ) -> tuple[float | None, list[Peer], str | None]:
-        """Extend the lease; return (database time or None when the row is gone, live runners, who paused)."""
+    ) -> tuple[float | None, list[Peer], str | None, int]:
+        """Extend the lease; return (database time or None when the row is gone, live runners, who paused, revision)."""
         with self._conn.pipeline():
             beat = self._conn.execute(
                 _BEAT,
@@ -362,13 +420,32 @@ class Store:
                 },
             )
             peers = self._conn.execute(_PEERS)
-            paused = self._conn.execute(_PAUSED)
+            control = self._conn.execute(_CONTROL)
         now = beat.fetchone()
-        by = paused.fetchone()
+        paused_by, revision = control.fetchone() or (None, 0)
         return (
             now[0] if now else None,
             [Peer(id=i, leaving=leaving) for i, leaving in peers.fetchall()],
-            by[0] if by else None,
+            paused_by,
+            revision,
+        )
+
+    def load_orders(self, since: int, shards: Sequence[int]) -> Orders:
+        """Read what people want now, and what they did since revision `since` to rows of the shards."""
+        with self._conn.transaction():
+            self._conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            at = self._conn.execute(_REVISION).fetchone()
+            pauses = self._conn.execute(_PAUSES).fetchall()
+            policies = self._conn.execute(_POLICIES).fetchall()
+            amended = self._conn.execute(_AMENDED, [since, list(shards)]).fetchall()
+            skipped = self._conn.execute(_SKIPPED, [since, list(shards)]).fetchall()
+        return Orders(
+            revision=at[0] if at else 0,
+            paused_topics={topic: f"by {by}: {reason}" for topic, key, by, reason in pauses if key is None},
+            paused_keys={(topic, key) for topic, key, *_ in pauses if key is not None},
+            policies={topic: json.loads(document) for topic, document in policies},
+            amended=[_deferral(row) for row in amended],
+            skipped=[(shard, position, topic, key) for shard, position, topic, key in skipped],
         )
 
     def claim(self, limit: int) -> list[Claimed]:
@@ -405,24 +482,7 @@ class Store:
 
     def load_deferred(self, shards: Sequence[int]) -> list[Deferral]:
         """Every deferred row of the shards, by position; `due_s` is from now."""
-        return [
-            Deferral(
-                shard=shard,
-                position=position,
-                topic=topic,
-                key=key,
-                event_id=event_id,
-                attempts=attempts,
-                failed=failed,
-                order_broken=broken,
-                error=error,
-                due_s=due_s,
-                stored=True,
-            )
-            for shard, position, topic, key, event_id, attempts, failed, broken, error, due_s in self._conn.execute(
-                _DEFERRED, [list(shards)]
-            ).fetchall()
-        ]
+        return [_deferral(row) for row in self._conn.execute(_DEFERRED, [list(shards)]).fetchall()]
 
     def load_holds(self, shards: Sequence[int]) -> list[Hold]:
         """Every hold of the shards."""
@@ -466,8 +526,10 @@ class Store:
         """Read rows by (shard, position)."""
         return self._binary(_ROWS, [[s for s, _ in wanted], [p for _, p in wanted]]).fetchall()
 
-    def settle(self, changes: Changes) -> None:
-        """Write everything that became final, in one transaction, fenced by holder and epoch.
+    def settle(self, changes: Changes) -> list[Deferral]:
+        """Write everything that became final, in one transaction, fenced by holder and epoch; which rows were parked.
+
+        A row that was to be parked and is not among them was taken by a person meanwhile, or stays as failed.
 
         Raises:
             ShardsLostError: another runner took shards; nothing was written.
@@ -478,14 +540,41 @@ class Store:
                 self._conn.execute(_RANGES, _columns(changes.ranges))
             if changes.undefer:
                 self._conn.execute(_UNDEFER, _columns(changes.undefer))
-            if changes.defer:
-                self._conn.execute(_DEFER, _columns([_deferral_row(d) for d in changes.defer]))
+                self._conn.execute(_SENT_ANYWAY, _columns(changes.undefer))
+            parked = [d for d in changes.park if self._park(d)]
+            self._defer([*changes.defer, *(d for d in changes.park if d.failed)])
             if changes.unhold:
                 self._conn.execute(_UNHOLD, _columns(changes.unhold))
             if changes.hold:
                 self._conn.execute(_HOLD, _columns([_hold_row(h) for h in changes.hold]))
             if changes.stat:
                 self._conn.execute(_STAT, [self._runner, *changes.stat])
+        return parked
+
+    def _defer(self, deferred: Sequence[Deferral]) -> None:
+        new = [_deferral_row(d) for d in deferred if not d.stored]
+        known = [_amended_row(d) for d in deferred if d.stored]
+        if new:
+            self._conn.execute(_DEFER, _columns(new))
+        if known:
+            self._conn.execute(_AMEND, _columns(known))
+
+    def _park(self, deferral: Deferral) -> bool:
+        """Make a dead letter of a row; when that cannot be, it is left as failed."""
+        try:
+            with self._conn.transaction():
+                if deferral.stored and not self._conn.execute(_TAKE_OUT, _taken(deferral)).rowcount:
+                    return False  # a person retried or skipped it meanwhile
+                rows = self.fetch_rows([(deferral.shard, deferral.position)])
+                park(psycopg.ClientCursor(self._conn), deferral, rows[0][1:])
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            raise
+        except Exception as error:  # whatever another app's code raises must not stop the relay
+            log.exception("relay.not_parked", topic=deferral.topic, position=deferral.position)
+            deferral.failed, deferral.parking = True, False
+            deferral.error = f"could not be parked ({type(error).__name__}); {deferral.error}"
+            return False
+        return True
 
     def _move(self, moves: Sequence[tuple[int, int, Place]]) -> None:
         if not moves:
@@ -502,11 +591,6 @@ class Store:
         cursor = self._conn.cursor(binary=True)
         cursor.execute(query.encode(), params)
         return cursor
-
-
-def parse_headers(text: str | None) -> object:
-    """The stored headers of a row; None = there are none."""
-    return [] if text is None else json.loads(text)
 
 
 def _claimed(row: Sequence[Any], *, is_restored: bool = False) -> Claimed:
@@ -558,6 +642,32 @@ def _deferral_row(d: Deferral) -> tuple[Any, ...]:
     return (
         d.shard, d.position, d.topic, d.key, d.event_id, d.attempts, d.due_s, d.failed, d.order_broken, d.error[:500],
     )  # fmt: skip
+
+
+def _amended_row(d: Deferral) -> tuple[Any, ...]:
+    return d.shard, d.position, d.revision, d.attempts, d.due_s, d.failed, d.order_broken, d.error[:500]
+
+
+def _taken(d: Deferral) -> tuple[int, int, int]:
+    return d.shard, d.position, d.revision
+
+
+def _deferral(row: Sequence[Any]) -> Deferral:
+    shard, position, topic, key, event_id, attempts, failed, order_broken, error, due_s, revision = row
+    return Deferral(
+        shard=shard,
+        position=position,
+        topic=topic,
+        key=key,
+        event_id=event_id,
+        attempts=attempts,
+        failed=failed,
+        order_broken=order_broken,
+        error=error,
+        due_s=due_s,
+        stored=True,
+        revision=revision,
+    )
 
 
 def _hold_row(h: Hold) -> tuple[Any, ...]:

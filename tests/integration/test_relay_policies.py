@@ -1,20 +1,48 @@
 """Policies of the relay: versions, and what the relay does with a row that used its attempts up."""
 
-import pytest
+import signal
 
+import pytest
+from django.db import connection, transaction
+
+from dlq import relay_parking
+from dlq.models import DeadLetter
+from dlq.originals import decode_headers
 from relay.errors import BadPolicy, BadReason, StalePolicy, UnknownTopic
 from relay.facade import (
     get_relay_policy,
+    get_relay_status,
     list_policy_versions,
     list_relay_policies,
+    publish,
+    retry_now,
     save_policy,
     set_ingress_hold,
     set_relay_policy,
 )
-from relay.types import OnFailed, PolicyScope
-from tests.relay_helpers import make_topic
+from relay.ports import register_park
+from relay.types import IncidentKind, OnFailed, PolicyScope
+from tests.relay_helpers import (
+    alter_topic,
+    count_unsent,
+    end_leases,
+    event_id,
+    has_incident,
+    make_topic,
+    read_topic,
+    relay_child,
+    run_relay_until_drained,
+    running_relay,
+    skip_to_now,
+    wait_until,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    skip_to_now()
 
 
 def set_policy(topic, **changes):
@@ -106,3 +134,102 @@ def test_other_scopes_keep_their_policies_in_the_same_table():
     )
     assert list_policy_versions(PolicyScope.CONSUMER, subject) == [saved]
     assert list_policy_versions(PolicyScope.SAGA_STEP, subject) == []
+
+
+# -- What the relay does with a row that is given up ------------------------------------------------------
+def publish_one_too_large(topic):
+    """Five events of one key, the second above the topic's limit."""
+    alter_topic(topic, "max.message.bytes", "2000")
+    sizes = (10, 5_000, 20, 30, 40)
+    with transaction.atomic():
+        return [publish(topic, key=b"\xff\x00", type="t", payload=n * "x", headers={"own": b"\xfe"}) for n in sizes]
+
+
+def ids(events):
+    return [str(e.id) for e in events]
+
+
+def test_a_parked_row_is_a_dead_letter_and_its_key_goes_on_in_order():
+    topic = make_topic(partitions=1)
+    set_policy(topic, on_failed="park")
+    first, large, *rest = publish_one_too_large(topic)
+    run_relay_until_drained()
+    assert [event_id(m) for m in read_topic(topic)] == ids([first, *rest])
+    letter = DeadLetter.objects.get(topic=topic)
+    assert (letter.event_id, letter.origin, letter.group, letter.state) == (large.id, "relay", "relay", "parked")
+    assert (letter.offset, letter.error_class, letter.failure_class) == (large.position, "too_large", "permanent")
+    assert "2,000" in letter.error_message
+    assert (bytes(letter.original_key), bytes(letter.original_value)) == (b"\xff\x00", b'"%s"' % (b"x" * 5_000))
+    assert dict(decode_headers(letter.original_headers))["own"] == b"\xfe"
+    assert (open_letters(topic), has_incident(IncidentKind.RELAY_ROW_FAILED, topic)) == (1, False)
+
+
+def test_a_row_whose_headers_cannot_be_read_is_parked_with_them_as_they_are():
+    topic = make_topic(partitions=1)
+    set_policy(topic, on_failed="park")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO relay_outbox (topic, key, type, headers) VALUES (%s, 'k', 't', '[[\"x\", 5]]')", [topic]
+        )
+    run_relay_until_drained()
+    letter = DeadLetter.objects.get(topic=topic)
+    assert dict(decode_headers(letter.original_headers))["malformed-headers"] == b'[["x", 5]]'
+    assert letter.original_value is None
+
+
+def test_by_default_the_key_is_blocked_and_a_new_policy_counts_from_the_next_try_on():
+    topic = make_topic(partitions=1)
+    events = publish_one_too_large(topic)
+    with running_relay():
+        wait_until(lambda: [d.failed for d in get_relay_status().deferred] == [True])
+        set_policy(topic, on_failed="park")
+        assert open_letters(topic) == 0
+        retry_now(topic, b"\xff\x00", actor="ann")
+        wait_until(lambda: count_unsent() == 0)
+    assert [event_id(m) for m in read_topic(topic)] == ids([events[0], *events[2:]])
+    assert open_letters(topic) == 1
+
+
+def test_a_row_that_cannot_be_parked_blocks_its_key_and_stops_nobody_else():
+    topic = make_topic(partitions=1)
+    set_policy(topic, on_failed="park")
+
+    def park(cursor, row):
+        relay_parking.park_row(cursor, row)
+        raise ZeroDivisionError
+
+    register_park(park)
+    try:
+        publish_one_too_large(topic)
+        with transaction.atomic():
+            other = publish(topic, key="other", type="t", payload=1)
+        with running_relay():
+            wait_until(lambda: [d.failed for d in get_relay_status().deferred] == [True])
+            wait_until(lambda: event_id(read_topic(topic)[-1]) == str(other.id))
+            (key,) = get_relay_status().deferred
+        assert (key.rows, key.error[:40]) == (4, "could not be parked (ZeroDivisionError);")
+        assert open_letters(topic) == DeadLetter.objects.filter(topic=topic).count() == 0
+    finally:
+        relay_parking.register()
+
+
+@pytest.mark.parametrize("step", ["read", "report", "settle"])
+def test_a_relay_killed_while_it_parks_leaves_one_dead_letter_and_the_order(step):
+    topic = make_topic(partitions=1)
+    set_policy(topic, on_failed="park")
+    first, large, *rest = publish_one_too_large(topic)
+    with relay_child(step, 1) as child:
+        assert child.wait(timeout=60) == -signal.SIGKILL
+    end_leases()
+    run_relay_until_drained()
+    seen = list(dict.fromkeys(event_id(m) for m in read_topic(topic)))
+    assert seen == ids([first, *rest])
+    assert DeadLetter.objects.get(topic=topic).event_id == large.id
+    assert open_letters(topic) == 1
+
+
+def open_letters(topic):
+    """What the exact counters say."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(sum(open), 0) FROM dlq_counter WHERE topic = %s", [topic])
+        return int(cursor.fetchone()[0])

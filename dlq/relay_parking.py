@@ -1,0 +1,57 @@
+"""Dead letters for outbox rows that the relay gives up (`relay.ports`)."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+
+from dlq.domain.failure import Failure
+from dlq.domain.fingerprint import fingerprint
+from dlq.services import park_unsent
+from dlq.signals import dead_letters_changed
+from dlq.types import FailureClass
+from relay.ports import register_park
+from relay.signals import rows_parked
+from relay.types import ConsumerRecord, PartitionRef, RowToPark
+
+
+def register() -> None:
+    """Let the relay park rows here."""
+    register_park(park_row)
+    rows_parked.connect(_announce, dispatch_uid="dlq.relay_parking")
+
+
+def park_row(cursor: Any, row: RowToPark) -> None:
+    """Write the dead letter of an outbox row in the relay's transaction; nothing when it is there already."""
+    record = ConsumerRecord(
+        place=PartitionRef(row.topic, row.shard),
+        offset=row.position,
+        leader_epoch=None,
+        timestamp_ms=row.published_ms,
+        key=row.key,
+        value=row.value,
+        headers=row.headers,
+    )
+    park_unsent(cursor, record, _describe(row), slot=row.shard)
+
+
+def _describe(row: RowToPark) -> Failure:
+    return Failure(
+        failure_class=FailureClass.PERMANENT if row.permanent else FailureClass.TRANSIENT,
+        error_class=row.code,
+        message=row.error,
+        stack="",
+        fingerprint=fingerprint(
+            handler="",
+            error_class=row.code,
+            message=row.topic,
+            frame="relay",
+            secret=settings.SIGNALBOX_KEY_LABEL_SECRET,
+        ),
+        attempts=max(1, row.attempts),
+        published_at=datetime.fromtimestamp(row.published_ms / 1000, tz=UTC),
+    )
+
+
+def _announce(**_: object) -> None:
+    dead_letters_changed.send_robust(sender=RowToPark)
