@@ -8,7 +8,7 @@ import structlog
 from celery.signals import worker_shutting_down
 from django.conf import settings
 
-from relay.runner import Runner
+from relay.runner import Runner, calm_collector
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +44,8 @@ def _start() -> Runner | None:
             budget_s=settings.RELAY_TASK_BUDGET_S,
             limit_s=settings.RELAY_TASK_LIMIT_S - settings.RELAY_STOP_WITHIN_S,
         )
+        if not _running:
+            calm_collector()
         _running.append(runner)
         return runner
 

@@ -138,7 +138,7 @@ def _load_header(pair: object) -> Header:
 
 
 def build_headers(
-    *, event_id: UUID, event_type: str, published_ms: int, content_type: str, own: Sequence[Header]
+    *, event_id: UUID | str, event_type: str, published_ms: int, content_type: str, own: Sequence[Header] = ()
 ) -> list[Header]:
     """The headers of the published record: the relay's four, then the application's own in their order."""
     return [
@@ -152,7 +152,10 @@ def build_headers(
 
 def count_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
     """Bytes of key + value + headers, as the application sees them."""
-    return len(key or b"") + len(value or b"") + sum(len(n.encode()) + len(v or b"") for n, v in headers)
+    size = len(key or b"") + len(value or b"")
+    for name, held in headers:
+        size += (len(name) if name.isascii() else len(name.encode())) + len(held or b"")
+    return size
 
 
 def count_wire_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

@@ -1,14 +1,12 @@
 """What the relay needs of a Kafka client."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from relay.domain.outcome import Failure, TopicFacts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acked:
+class Acked(NamedTuple):
     """The broker has the record."""
 
     partition: int
@@ -40,7 +38,7 @@ class RecordProducer(Protocol):
         *,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
+        headers: list[tuple[str, bytes | None]],
         partition: int | None,
         on_report: OnReport,
     ) -> bool:

@@ -5,8 +5,9 @@ breaks the order. The relay judges a stall by the age of its oldest unacknowledg
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from functools import partial as partial_of
 from typing import Any
 
 import structlog
@@ -51,36 +52,35 @@ class KafkaProducer:
         *,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
+        headers: list[tuple[str, bytes | None]],
         partition: int | None,
         on_report: OnReport,
     ) -> bool:
         """Hand a record over; see `RecordProducer`."""
         client = self._by_topic.get(facts.name) or self._client_for(facts)
-
-        def report(error: KafkaError | None, message: Message) -> None:
-            if self._abandoned:
-                return
-            if error is None:
-                self._down = False
-                on_report(Acked(partition=message.partition() or 0, offset=message.offset() or 0))
-            elif error.code() not in PURGED:
-                on_report(classify(error))
-
         try:
             client.produce(
                 facts.name,
                 value=value,
                 key=key,
                 partition=-1 if partition is None else partition,
-                on_delivery=report,
-                headers=list(headers),
+                on_delivery=partial_of(self._report, on_report),
+                headers=headers,  # type: ignore[arg-type]  # pairs that never hold a str
             )
         except BufferError:
             return False
         except KafkaException as error:
             on_report(classify(error.args[0]))
         return True
+
+    def _report(self, on_report: OnReport, error: KafkaError | None, message: Message) -> None:
+        if self._abandoned:
+            return
+        if error is None:
+            self._down = False
+            on_report(Acked(message.partition() or 0, message.offset() or 0))
+        elif error.code() not in PURGED:
+            on_report(classify(error))
 
     def poll(self, timeout_s: float) -> int:
         """Serve reports; see `RecordProducer`."""

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from relay.processes import HeartbeatThread, process_name
-from relay.runner import Runner
+from relay.runner import Runner, calm_collector
 from relay.types import Role
 
 
@@ -26,6 +26,7 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: runner.stop())
         heartbeat = HeartbeatThread(Role.RELAY, name, lambda: _describe(runner))
         heartbeat.start()
+        calm_collector()
         try:
             runner.run()
         finally:
