@@ -21,6 +21,7 @@ from relay.incidents import (
     list_recent_incidents,
     open_incident,
 )
+from relay.ingress import check_ingress
 from relay.kafka.consumer import ConsumerConfigError, ConsumerUnavailable, check_consumer_settings, open_consumer
 from relay.kafka.raw import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
 from relay.keys import label_key
@@ -60,6 +61,7 @@ from relay.steering import (
 )
 from relay.sweeps import last_finished_age_s, list_sweeps, run_if_due
 from relay.topics import declare_topic, get_topic, list_topics
+from relay.waiting import list_waiting
 
 __all__ = [
     "AlreadyPaused",
@@ -79,6 +81,7 @@ __all__ = [
     "UnknownTopic",
     "acknowledge_incident",
     "check_consumer_settings",
+    "check_ingress",
     "close_incident",
     "close_other_incidents",
     "collect_lag",
@@ -106,6 +109,7 @@ __all__ = [
     "list_skipped",
     "list_sweeps",
     "list_topics",
+    "list_waiting",
     "open_consumer",
     "open_incident",
     "pause_key",

@@ -235,6 +235,16 @@ def get_relay_status() -> RelayStatus:
     )
 
 
+def list_unsent_by_topic() -> list[TopicUnsent]:
+    """What waits by topic, the most first; counts stop at `RELAY_UNSENT_COUNT_CAP` rows in all."""
+    with index_plans() as cursor:
+        _, last, has_deferred, has_holds, *_ = _all(cursor, _FACTS)[0]
+        shards = _all(cursor, _SHARDS)
+        holds = _all(cursor, _HOLDS, [HOLDS_SHOWN]) if has_holds else []
+        waiting = count_waiting(cursor, shards, last, holds=holds, has_deferred=has_deferred)
+        return _unsent_by_topic(waiting, _read_details(cursor, waiting))
+
+
 # -- What waits --------------------------------------------------------------------------------------------
 def count_waiting(
     cursor: CursorWrapper,
