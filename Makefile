@@ -42,10 +42,10 @@ fmt: venv ## Format the code and mend what can be mended by itself
 type: venv ## Check types (mypy, strict)
 	@$(CHECK) $(BIN)/mypy console relay dlq sagas
 
-bench: venv ## Run the benchmarks, short (ARGS= for the full length)
+bench: venv ## Run the benchmarks, short (FULL=yes for the full length)
 	@files=$$(ls bench/*.py 2>/dev/null); \
 	if [ -z "$$files" ]; then echo "There are no benchmarks yet."; exit 0; fi; \
-	for file in $$files; do echo "$$file"; $(PY) "$$file" $(or $(ARGS),--quick) || exit 1; done
+	for file in $$files; do echo "$$file"; $(PY) "$$file" $(if $(FULL),,--quick) $(ARGS) || exit 1; done
 
 lock: venv ## Lock the requirements again, with hashes and no host name
 	@for name in dev base uv; do \
