@@ -194,6 +194,7 @@ def _tell_conflict(topic: str, event_id: str) -> None:
         title=f"Two different events of {topic} carry the same id",
         meaning=f"Event {event_id} was published twice with different content. Consumers that drop repeats by id keep "
         "only the one they saw first.",
-        action="Correct the writer that reuses ids, and publish the lost change again under a new id.",
+        action="Correct the writer that reuses ids, publish the lost change again under a new id, then take this: that "
+        "closes it.",
         link="/relay/",
     )

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from django.db import connection, transaction
+from django.db.models import Case, When
 from django.db.models.functions import Now
 
 from relay.models.ops import Incident
@@ -10,6 +11,8 @@ from relay.signals import incidents_changed
 from relay.types import IncidentKind, IncidentView, Severity
 
 RECENT_INCIDENTS = 20
+# They tell of what has happened: nothing becomes right by itself, so whoever takes one closes it.
+TOLD_ONCE = frozenset({IncidentKind.RELAY_ORDER_BROKEN, IncidentKind.RELAY_RESTORED, IncidentKind.RELAY_DUPLICATE_ID})
 
 _OPEN = """
 INSERT INTO relay_incident AS i (kind, cause, severity, title, meaning, action, link, times)
@@ -76,9 +79,13 @@ def list_recent_incidents() -> list[IncidentView]:
 
 
 def acknowledge_incident(incident_id: int, *, actor: str) -> bool:
-    """Record that `actor` has taken an open incident; False when it is closed or somebody took it first."""
+    """Record that `actor` has taken an open incident; False when it is closed or somebody took it first.
+
+    One that tells of what has happened (`TOLD_ONCE`) is closed by that; when it happens again, a new one is opened.
+    """
+    is_told = Case(When(kind__in=[kind.value for kind in TOLD_ONCE], then=Now()))
     taken = Incident.objects.filter(pk=incident_id, closed_at__isnull=True, acknowledged_by__isnull=True).update(
-        acknowledged_by=actor, acknowledged_at=Now()
+        acknowledged_by=actor, acknowledged_at=Now(), closed_at=is_told
     )
     if taken:
         _announce()

@@ -148,7 +148,7 @@ def _require_transaction() -> None:
 def _build_row(draft: EventDraft) -> _Row:
     spec = get_topic(draft.topic)
     _check_type(draft.type)
-    _check_partition(draft.partition)
+    _check_partition(spec, draft.partition)
     _check_event_id(draft.event_id)
     key = envelope.encode_key(draft.key)
     headers = envelope.normalise_headers(draft.headers, settings.PUBLISH_MAX_HEADERS)
@@ -180,11 +180,16 @@ def _check_type(event_type: object) -> None:
         )
 
 
-def _check_partition(partition: object) -> None:
+def _check_partition(spec: TopicSpec, partition: object) -> None:
     if partition is None:
         return
     if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < 2**31:
         raise PublishError("partition must be None (the key decides) or a partition number from 0.")
+    if partition >= spec.partitions:
+        raise PublishError(
+            f"Partition {partition} is beyond the topic {spec.name!r}, which is declared with {spec.partitions} (0 to "
+            f"{spec.partitions - 1}). If it has more by now, raise partitions in its TopicSpec."
+        )
 
 
 def _check_event_id(event_id: object) -> None:

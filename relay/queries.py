@@ -13,11 +13,14 @@ from django.db.backends.utils import CursorWrapper
 
 from relay.domain.histogram import SIZE, quantile_ms
 from relay.domain.places import Snapshot
-from relay.domain.relay_verdict import Facts, explain_waiting, judge_relay
+from relay.domain.relay_verdict import Facts, judge_relay
+from relay.domain.waiting import DeferredFacts, judge_waiting
 from relay.keys import label_key
+from relay.steering import list_pauses
 from relay.types import (
     CappedCount,
     DeferredKey,
+    RelayPause,
     RelayStatus,
     RunnerView,
     ShardView,
@@ -207,7 +210,8 @@ def get_relay_status() -> RelayStatus:
         held_topics=len(holds),
         moving=sent > 0,
     )
-    rows = [_unsent_row(kind, row, facts, holds, alive) for kind, row in oldest]
+    pauses = {(p.topic, p.key): p for p in list_pauses()}
+    rows = [_unsent_row(kind, row, facts, holds=holds, alive=alive, pauses=pauses) for kind, row in oldest]
     window = float(settings.RELAY_STATUS_WINDOW_S)
     return RelayStatus(
         as_of=as_of,
@@ -467,27 +471,32 @@ def _unsent_row(
     kind: str,
     row: tuple[Any, ...],
     facts: Facts,
+    *,
     holds: Sequence[tuple[Any, ...]],
     alive: Sequence[RunnerView],
+    pauses: Mapping[tuple[str, bytes | None], RelayPause],
 ) -> UnsentRow:
-    position, shard, event_id, topic, event_type, key, created_at, age_s, failed, error, is_head = row
+    position, shard, event_id, topic, event_type, stored, created_at, age_s, failed, error, is_head = row
+    key = None if stored is None else bytes(stored)
     held_topics = {name: reason for name, _, _, reason, _ in holds}
+    _, why = judge_waiting(
+        kind,
+        facts,
+        pause=pauses.get((topic, None)) or pauses.get((topic, key)),
+        hold_reason=held_topics.get(topic),
+        deferred=None if failed is None else DeferredFacts(is_head=is_head, failed=failed, error=error),
+        shard_is_held=any(shard in r.shards for r in alive),
+    )
     return UnsentRow(
         position=position,
         shard=shard,
         event_id=event_id,
         topic=topic,
         type=event_type,
-        key_label=label_key(None if key is None else bytes(key)),
+        key_label=label_key(key),
         created_at=created_at,
         age_s=age_s,
-        why=explain_waiting(
-            kind=kind,
-            facts=facts,
-            shard_is_held=any(shard in r.shards for r in alive),
-            hold_reason=held_topics.get(topic),
-            deferred=None if failed is None else (is_head, failed, error),
-        ),
+        why=why,
     )
 
 

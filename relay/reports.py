@@ -57,7 +57,7 @@ def _tell(engine: Engine, circuit: Circuit) -> None:
             broken.topic,
             title=f"Order of a key was broken on {broken.topic}",
             meaning=f"Kafka refused event {broken.event_id} after it had taken a later event of the same key.",
-            action="Look at the consumers of this key: they saw the later event first.",
+            action="Look at the consumers of this key: they saw the later event first. Then take this: that closes it.",
             link=LINK,
         )
         engine.order_broken.pop(0)
@@ -84,7 +84,7 @@ def relay_is_restored() -> None:
         title="The database was restored, or moved to another server",
         meaning="The relay's places were of another server. It published what the backup held unpublished, once, and "
         "goes on from there. What was published after the backup is in Kafka, and perhaps not in the database.",
-        action="Compare the consumers' state with the restored database, then acknowledge this.",
+        action="Compare the consumers' state with the restored database, then take this: that closes it.",
         link=LINK,
     )
 

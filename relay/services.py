@@ -94,6 +94,10 @@ def _forget() -> int:
             settings.RELAY_RANGE_RETENTION.total_seconds(),
         ),
         (
+            "DELETE FROM relay_skipped WHERE skipped_at < clock_timestamp() - make_interval(secs => %s)",
+            settings.RELAY_SKIPPED_RETENTION.total_seconds(),
+        ),
+        (
             """DELETE FROM relay_runner r WHERE expires_at < clock_timestamp() - make_interval(secs => %s)
             AND NOT EXISTS (SELECT 1 FROM relay_checkpoint c WHERE c.holder = r.id)""",
             settings.RELAY_RUNNER_SHOWN_S,
@@ -111,7 +115,7 @@ def _close_incidents() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT topic FROM relay_deferred WHERE failed")
         close_other_incidents(IncidentKind.RELAY_ROW_FAILED, [topic for (topic,) in cursor.fetchall()])
-        cursor.execute("SELECT DISTINCT topic FROM relay_hold")
+        cursor.execute("SELECT DISTINCT topic FROM relay_hold EXCEPT SELECT topic FROM relay_pause WHERE key IS NULL")
         close_other_incidents(IncidentKind.RELAY_TOPIC_FAILED, [topic for (topic,) in cursor.fetchall()])
         cursor.execute("SELECT 1 FROM relay_runner WHERE circuit_open_since IS NOT NULL LIMIT 1")
         if cursor.fetchone() is None:

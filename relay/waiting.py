@@ -325,4 +325,4 @@ def _waiting_row(row: _Detail, kind: str, scene: _Scene) -> WaitingRow:
 def _deferred_facts(row: _Detail) -> DeferredFacts | None:
     if row.failed is None:
         return None
-    return DeferredFacts(is_head=row.is_head, failed=row.failed, error=row.error or "", due_at=row.due_at)
+    return DeferredFacts(is_head=row.is_head, failed=row.failed, error=row.error or "")

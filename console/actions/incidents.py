@@ -14,6 +14,8 @@ from relay import facade
 def acknowledge_incident(actor: User | AbstractBaseUser | AnonymousUser, incident_id: int) -> None:
     """Say that `actor` looks after an open incident. It stays open until what is wrong is right again.
 
+    One that tells of what has happened, such as a broken order, is closed by that.
+
     Raises:
         ActDenied, StaleAct (it is closed, or somebody has taken it).
     """

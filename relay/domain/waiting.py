@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from relay.domain.relay_verdict import Facts, explain_waiting
 from relay.types import RelayPause, WaitingState
@@ -32,7 +31,6 @@ class DeferredFacts:
     is_head: bool
     failed: bool
     error: str
-    due_at: datetime | None
 
 
 def merge_looks(looks: Sequence[Look], limit: int) -> Slice:

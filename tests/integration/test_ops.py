@@ -2,9 +2,11 @@ import pytest
 from django.db import connection
 
 from relay.facade import (
+    acknowledge_incident,
     close_incident,
     list_open_incidents,
     list_processes,
+    list_recent_incidents,
     open_incident,
     record_heartbeat,
     record_stop,
@@ -31,6 +33,17 @@ def test_a_closed_cause_can_open_again():
     assert not close_incident(IncidentKind.RELAY_SILENT, "relay")
     assert open_incident(IncidentKind.RELAY_SILENT, "relay", **TEXTS)
     assert Incident.objects.count() == 2
+
+
+def test_taking_an_incident_that_only_tells_what_happened_closes_it_and_the_next_one_opens_anew():
+    open_incident(IncidentKind.RELAY_ORDER_BROKEN, "refund-events", **TEXTS)
+    open_incident(IncidentKind.RELAY_SILENT, "relay", **TEXTS)
+    for incident in list_open_incidents():
+        assert acknowledge_incident(incident.id, actor="ann")
+    assert [i.kind for i in list_open_incidents()] == [IncidentKind.RELAY_SILENT]
+    (told,) = list_recent_incidents()
+    assert (told.kind, told.acknowledged_by) == (IncidentKind.RELAY_ORDER_BROKEN, "ann")
+    assert open_incident(IncidentKind.RELAY_ORDER_BROKEN, "refund-events", **TEXTS)
 
 
 def test_a_stopped_process_is_not_lost_and_a_killed_one_counts_a_crash():

@@ -20,6 +20,7 @@ from relay.errors import (
 )
 from relay.facade import declare_topic, get_topic, list_topics, publish, publish_many
 from relay.types import EventDraft, TopicSpec
+from tests.relay_helpers import make_topic
 
 pytestmark = pytest.mark.django_db
 
@@ -224,3 +225,11 @@ def test_declaring_a_topic_twice_differently_is_refused():
     assert spec in list_topics()
     with pytest.raises(TopicConflict):
         declare_topic(TopicSpec(name=name, partitions=7))
+
+
+def test_a_partition_beyond_the_declared_ones_fails_at_the_call():
+    topic = make_topic(partitions=3, create=False)
+    with transaction.atomic():
+        assert publish(topic, key="k", type="t", payload=1, partition=2).position
+        with pytest.raises(PublishError, match=r"Partition 3 .* declared with 3 \(0 to 2\)"):
+            publish(topic, key="k", type="t", payload=1, partition=3)
