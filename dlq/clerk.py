@@ -13,9 +13,11 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from dlq import services
-from dlq.domain.start import Anew, Decision, Lost, decide_start, describe_loss, describe_start
+from dlq import losses, services
+from dlq.domain.start import Anew, Chosen, Decision, Lost, decide_start, describe_loss, describe_start
 from dlq.signals import applied_changed, dead_letters_changed
+from dlq.switch import get_switch
+from dlq.types import LossChoice
 from relay.facade import close_incident, open_incident, run_if_due
 from relay.types import CommitPoint, ConsumerPort, IncidentKind, OffsetMissing, PartitionRef
 
@@ -50,7 +52,11 @@ class Clerk(threading.Thread):
     def __init__(self, group: str, name: str, consumer: ConsumerPort) -> None:
         super().__init__(name="clerk", daemon=True)
         self.hints = Hints()
-        self.decisions: SimpleQueue[tuple[OffsetMissing, Decision | Anew]] = SimpleQueue()
+        # Why the group is to rest ("" = it is not), and that this was looked at once.
+        self.stopped_words = ""
+        self.looked = threading.Event()
+        self._next_look_at = 0.0
+        self.decisions: SimpleQueue[tuple[OffsetMissing, Decision | Anew | Chosen]] = SimpleQueue()
         self._group = group
         self._process = name
         self._consumer = consumer
@@ -120,6 +126,7 @@ class Clerk(threading.Thread):
             errand = None
         if errand is not None and not self._try(errand):
             self._errands.put(errand)
+        self._try(self._look_at_orders)
         if self._try(self._check_topics):
             self._try(self._write_positions)
         self._try(self._sweep)
@@ -135,6 +142,28 @@ class Clerk(threading.Thread):
             return False
         return True
 
+    def _look_at_orders(self) -> None:
+        """What people want of this group: that it rests, or where it goes on after a loss."""
+        if time.monotonic() < self._next_look_at:
+            return
+        switch = get_switch(self._group)
+        self.stopped_words = f"stopped by {switch.set_by}: {switch.reason}" if switch and switch.stopped else ""
+        self.looked.set()
+        with self._lock:
+            stopped = set(self._stopped)
+        for place, choice in (losses.wanted_starts(self._group) if stopped else {}).items():
+            if place in stopped:
+                self._go_on(place, choice)
+        self._next_look_at = time.monotonic() + settings.CONSUMER_ORDERS_EVERY_S
+
+    def _go_on(self, place: PartitionRef, choice: LossChoice) -> None:
+        find = self._consumer.end_offset if choice is LossChoice.END else self._consumer.first_offset
+        offset = find(place)
+        log.info("consumer.goes_on_after_loss", group=self._group, partition=str(place), choice=choice.value)
+        with self._lock:
+            self._stopped.discard(place)
+        self.decisions.put((OffsetMissing(place=place, offset=None), Chosen(offset=offset)))
+
     def _decide(self, missing: OffsetMissing) -> None:
         place = missing.place
         topic_id = self._consumer.topic_id(place.topic)
@@ -145,21 +174,24 @@ class Clerk(threading.Thread):
         )
         log.info("consumer.start", group=self._group, partition=str(place), decided=describe_start(decision))
         if isinstance(decision, Lost):
-            self._report_loss(place, decision)
+            self._report_loss(place, topic_id, decision)
         self.decisions.put((missing, decision))
+        if isinstance(decision, Lost):
+            with self._lock:  # after the decision: a choice is looked up only once the owner knows of the stop
+                self._stopped.add(place)
 
-    def _report_loss(self, place: PartitionRef, lost: Lost) -> None:
+    def _report_loss(self, place: PartitionRef, topic_id: str | None, lost: Lost) -> None:
         with self._lock:
-            self._stopped.add(place)
             self._put_right.discard(place)
+        loss_id = losses.report_loss(self._group, place, topic_id, lost)
         open_incident(
             IncidentKind.DATA_LOSS,
             self._cause(place),
             title=f"{self._group} stopped on {place}: {describe_loss(lost)}",
             meaning="Kafka no longer has the records that this group was to read next. The partition is stopped so"
             " that nothing is skipped unseen; the group's other partitions go on.",
-            action=f"Decide where {self._group} goes on: stop it, set the offset of {place} (for example with"
-            " kafka-consumer-groups --reset-offsets), and start it again.",
+            action=f"Open it, see what is lost and what is kept, and choose where {self._group} goes on.",
+            link=f"/lag/data-loss/{loss_id}/",
         )
 
     def _check_topics(self) -> None:
@@ -198,16 +230,17 @@ class Clerk(threading.Thread):
             positions = dict(self._positions)
         for place, offset in positions.items():
             services.remember_position(self._group, place, self._consumer.topic_id(place.topic), offset)
-            self._close_loss(place)
+            self._close_loss(place, offset)
             with self._lock:
                 if self._positions.get(place) == offset:
                     del self._positions[place]
 
-    def _close_loss(self, place: PartitionRef) -> None:
+    def _close_loss(self, place: PartitionRef, offset: int) -> None:
         """Close the partition's incident at its first step after an assignment that did not stop it."""
         with self._lock:
             if place in self._stopped or place in self._put_right:
                 return
+        losses.settle_loss(self._group, place, offset)
         close_incident(IncidentKind.DATA_LOSS, self._cause(place))
         self._put_right.add(place)
 

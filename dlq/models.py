@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from dlq.types import DeadLetterState, FailureClass, Origin
+from dlq.types import DeadLetterState, FailureClass, LossChoice, Origin
 
 GROUP_LIMIT = 200
 TOPIC_LIMIT = 249
@@ -178,3 +178,56 @@ class Position(models.Model):
 
     def __str__(self) -> str:
         return f"{self.group} {self.topic}/{self.partition}"
+
+
+class GroupSwitch(models.Model):
+    """What a person wants of a group's consumers: stopped, or running again. They obey within a second or so."""
+
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name", primary_key=True)
+    stopped = models.BooleanField()
+    reason = models.CharField(max_length=500, blank=True)
+    set_by = models.CharField(max_length=150)
+    set_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "dlq_group_switch"
+
+    def __str__(self) -> str:
+        return f"{self.group} {'stopped' if self.stopped else 'running'}"
+
+
+class DataLoss(models.Model):
+    """Records that were deleted before the group read them: found -> chosen -> settled; see `dlq.losses`."""
+
+    id = models.BigAutoField(primary_key=True)
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name")
+    topic = models.CharField(max_length=TOPIC_LIMIT)
+    partition = models.IntegerField()
+    topic_id = models.CharField(max_length=40, null=True)
+    first_lost = models.BigIntegerField()
+    first_kept = models.BigIntegerField()
+    counted = models.BooleanField()
+    found_at = models.DateTimeField(db_default=Now())
+    last_read_at = models.DateTimeField(null=True)
+    choice = models.CharField(max_length=10, blank=True, choices=[(c.value, c.value) for c in LossChoice if c])
+    chosen_by = models.CharField(max_length=150, blank=True)
+    chosen_at = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=500, blank=True)
+    settled_at = models.DateTimeField(null=True)
+    resumed_at = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "dlq_data_loss"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["group", "topic", "partition"],
+                condition=Q(settled_at__isnull=True),
+                name="dlq_data_loss_one_open",
+            ),
+            models.CheckConstraint(
+                condition=Q(choice__in=[c.value for c in LossChoice]), name="dlq_data_loss_known_choice"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.topic}/{self.partition}: {self.first_lost} to {self.first_kept}"

@@ -23,7 +23,7 @@ from django.db import connection
 
 from dlq.attempts import Applied, Attempts, Duplicate, Ignored, Outcome, Parked, Retry, Tries
 from dlq.clerk import Clerk
-from dlq.domain.start import Anew, Lost, Start
+from dlq.domain.start import Anew, Chosen, Lost, Start
 from dlq.handlers import Routes, find_clashes
 from dlq.work import Job, Shelf, ShelfView
 from relay.facade import HeartbeatThread, label_key, open_consumer, process_name
@@ -85,6 +85,7 @@ class GroupRun:
         self._lost: set[PartitionRef] = set()
         self._paused: set[PartitionRef] = set()
         self._problem = ""
+        self._resting = ""
         self._next_commit_at = 0.0
         self._commit_answer_by = 0.0
         self._tally: Counter[str] = Counter()
@@ -102,6 +103,8 @@ class GroupRun:
         """Start the threads, own the consumer until told to stop, then leave the group."""
         for thread in (self._clerk, self._heartbeat, *self._workers):
             thread.start()
+        # A group that a person stopped is not read for a moment first: no poll before the switch was looked at.
+        self._clerk.looked.wait(settings.CONSUMER_SWITCH_WAIT_S)
         try:
             while not self._stop.is_set():
                 self._turn()
@@ -111,11 +114,20 @@ class GroupRun:
 
     # -- The owner's loop --
     def _turn(self) -> None:
+        self._obey_switch()
         self._poll_batch()
         self._settle_starts()
         self._resume_where_room()
         self._commit_if_due()
         self._check_stuck()
+
+    def _obey_switch(self) -> None:
+        """Leave the group while a person wants it stopped; the process goes on polling and joins again when told."""
+        wanted = self._clerk.stopped_words
+        if bool(wanted) != bool(self._resting):
+            log.info("consumer.switched", group=self._group, stopped=bool(wanted))
+            (self._consumer.leave if wanted else self._consumer.join)()
+        self._resting = wanted
 
     def _poll_batch(self) -> None:
         timeout_s = (settings.CONSUMER_PAUSED_POLL_MS if self._paused else settings.CONSUMER_POLL_MS) / 1000
@@ -154,6 +166,9 @@ class GroupRun:
             if isinstance(decision, Anew):
                 self._begin_anew(missing.place)
                 continue
+            if isinstance(decision, Chosen):
+                self._go_on_at(missing.place, decision.offset)
+                continue
             if missing.place not in self._starting:
                 continue  # it was revoked meanwhile, and asks again if it still has no offset
             self._starting.discard(missing.place)
@@ -164,6 +179,14 @@ class GroupRun:
                     self._start_at(missing.place, offset)
                 case _:
                     assert_never(decision)
+
+    def _go_on_at(self, place: PartitionRef, offset: int) -> None:
+        """Start a partition that stopped after a loss where a person chose; the group's offset goes there at once."""
+        if place not in self._lost:
+            return  # let go meanwhile: whoever has it asks again
+        self._lost.discard(place)
+        self._start_at(place, offset)
+        self._consumer.commit_soon({place: CommitPoint(offset=offset)})
 
     def _begin_anew(self, place: PartitionRef) -> None:
         """Read a topic that was made anew from its beginning; what runs of the old one moves no offset."""
@@ -350,7 +373,9 @@ class GroupRun:
             parts.append(_describe_held(view))
         if self._problem:
             parts.append(self._problem)
-        if not self._ours:
+        if self._resting:
+            parts.append(self._resting)
+        elif not self._ours:
             parts.append("waiting for partitions")
         return "; ".join(parts) or ("handling" if view.in_flight else "waiting for records")
 

@@ -163,6 +163,15 @@ class DlqStatus:
     duplicates_total: int
 
 
+class LossChoice(StrEnum):
+    """Where a group goes on after records were lost to it; "" = nobody has chosen."""
+
+    NONE = ""
+    FIRST = "first"
+    END = "end"
+    STAY = "stay"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
     """A consumer group with the handlers registered for it in code."""

@@ -21,7 +21,8 @@ RelayError
 ├── BadWaitingQuery: a filter, cursor or limit of the waiting rows cannot be
 └── LagError: a question or an order about lag that cannot be
     ├── BadAllowedLag
-    └── BadHistoryRange
+    ├── BadHistoryRange
+    └── RewindError <- BadRewind | GroupActive | RewindUnavailable
 """
 
 
@@ -75,6 +76,22 @@ class BadAllowedLag(LagError):
 
 class BadHistoryRange(LagError):
     """The time range or the number of points of a lag history cannot be."""
+
+
+class RewindError(LagError):
+    """A rewind cannot be planned or applied; the text says why. Nothing was changed."""
+
+
+class BadRewind(RewindError):
+    """A value of the wish cannot be."""
+
+
+class GroupActive(RewindError):
+    """The group has members, so its offsets are theirs."""
+
+
+class RewindUnavailable(RewindError):
+    """The broker did not answer."""
 
 
 class RelayActError(RelayError):

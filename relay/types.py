@@ -636,6 +636,103 @@ class LagOverview:
     errors: Sequence[str]
 
 
+# -- Rewind ------------------------------------------------------------------------------------------------
+class RewindStrategy(StrEnum):
+    """Where a person wants a group's committed offsets to go."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    TIME = "time"
+    SHIFT = "shift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindWish:
+    """What is to be rewound, and where to. `partitions` empty = all; the strategy says which value is used."""
+
+    group: str
+    topic: str
+    strategy: RewindStrategy
+    partitions: tuple[int, ...] = ()
+    offset: int | None = None
+    at: datetime | None = None
+    shift: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindStep:
+    """One partition of a rewind. `after` None = it stays, and `error` says why.
+
+    `before_at`, `after_at`: the times of the records at these offsets, where they could be read.
+    """
+
+    partition: int
+    begin: int | None
+    end: int | None
+    before: int | None
+    after: int | None
+    before_at: datetime | None = None
+    after_at: datetime | None = None
+    warnings: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def again(self) -> int:
+        """Offsets that will be read again; a distance, never a count of records."""
+        return max(0, self.before - self.after) if self.before is not None and self.after is not None else 0
+
+    @property
+    def passed_over(self) -> int:
+        """Offsets that this group will never read."""
+        if self.after is None:
+            return 0
+        from_where = self.begin if self.before is None else self.before
+        return max(0, self.after - (from_where or 0))
+
+    @property
+    def moves(self) -> bool:
+        """Whether applying it changes anything."""
+        return self.after is not None and self.after != self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMembers:
+    """A group as its coordinator describes it now. `members` are (name, host); empty = it may be rewound."""
+
+    group: str
+    state: str
+    protocol: str
+    members: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindPlan:
+    """What a rewind would do, read from the broker at `as_of`."""
+
+    wish: RewindWish
+    words: str
+    who: GroupMembers
+    steps: Sequence[RewindStep]
+    as_of: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindOutcome:
+    """What became of one partition: the offset that was read back, and what went wrong ("" = nothing)."""
+
+    partition: int
+    before: int | None
+    wanted: int
+    now: int | None
+    error: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the broker says that the offset is what was wanted."""
+        return self.now == self.wanted
+
+
 # -- Consuming ---------------------------------------------------------------------------------------------
 class PartitionRef(NamedTuple):
     """One partition of one topic."""
@@ -758,6 +855,19 @@ class ConsumerPort(Protocol):
         Raises:
             ConsumerUnavailable: the broker did not answer in time.
         """
+
+    def end_offset(self, place: PartitionRef) -> int:
+        """The offset after the last record that may be read.
+
+        Raises:
+            ConsumerUnavailable: the broker did not answer in time.
+        """
+
+    def leave(self) -> None:
+        """Leave the group and stay alive: polls give nothing, and the partitions are let go inside the next ones."""
+
+    def join(self) -> None:
+        """Join the group again after `leave`."""
 
     def close(self) -> None:
         """Leave the group; callbacks run in here."""

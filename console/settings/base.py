@@ -277,6 +277,9 @@ CONSUMER_REVOKE_WAIT_S = 3
 # A topic that is made anew under its name while it is read is noticed within this.
 CONSUMER_TOPIC_CHECK_EVERY_S = 5
 CONSUMER_REQUEST_TIMEOUT_S = 5
+# How often a consumer looks whether a person stopped its group or chose where it goes on; how long it waits at first.
+CONSUMER_ORDERS_EVERY_S = 1
+CONSUMER_SWITCH_WAIT_S = 5
 # A transient failure waits base x 2^n up to the limit; nothing is given up before retry policies decide it.
 CONSUMER_RETRY_BASE_S = 1.0
 CONSUMER_RETRY_LIMIT_S = 30.0

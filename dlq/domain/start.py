@@ -25,6 +25,13 @@ class Anew:
     """The topic was deleted and made anew under its name: its offsets start again, and so does the reading."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A person chose where to go on after a loss: from `offset`, which the group's offset becomes at once."""
+
+    offset: int
+
+
 Decision = Start | Lost
 
 

@@ -4,6 +4,8 @@ What could not be read is a value beside what could (`error`), so one unreadable
 Commits are read before log ends, so an end is never older than the commit that it is compared with.
 """
 
+import os
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -32,6 +34,9 @@ STATE_WORDS = {
 }
 DESCRIBE_BATCH_GROUPS = 100
 FUTURE_GRACE_S = 1.0
+
+_clients: dict[int, AdminClient] = {}
+_clients_lock = threading.Lock()
 
 Place = tuple[str, int]
 """(topic, partition)"""
@@ -93,25 +98,38 @@ def read_cluster() -> ClusterReading:
     )
 
 
+def admin_client() -> AdminClient:
+    """This process's client for admin calls: made once, used by every thread.
+
+    A client that is made for each pass asks coordinators over connections that are only just being made, and librdkafka
+    aborts the whole process when one of them drops in that moment (its issue 4605).
+    """
+    pid = os.getpid()
+    with _clients_lock:
+        if pid not in _clients:
+            config: dict[str, Any] = {
+                "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+                "client.id": "signalbox-lag",
+                "log_level": 2,  # what fails is shown on the page, with its age; not once a second in a log
+                **settings.KAFKA_CLIENT_CONFIG,
+            }
+            _clients[pid] = AdminClient(config)
+        return _clients[pid]
+
+
 class _Reader:
-    """One pass: a client of its own, so that a fork or a broken connection of an earlier pass cannot matter."""
+    """One pass, until `deadline`."""
 
     def __init__(self, *, deadline: float) -> None:
         self._deadline = deadline
-        config: dict[str, Any] = {
-            "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-            "client.id": "signalbox-lag",
-            "log_level": 2,  # what fails is shown on the page, with its age; not once a second in a log
-            **settings.KAFKA_CLIENT_CONFIG,
-        }
-        self._admin = AdminClient(config)
+        self._admin = admin_client()
 
     def list_groups(self) -> tuple[list[str], list[str]]:
         """Names of all consumer groups, sorted, and what kept a broker from listing its own."""
         found, error = self._ask(lambda timeout: self._admin.list_consumer_groups(request_timeout=timeout))
         if error:
             return [], [f"The consumer groups could not be listed: {error}"]
-        errors = sorted({f"A broker did not list its consumer groups: {_words(e)}" for e in found.errors or []})
+        errors = sorted({f"A broker did not list its consumer groups: {error_words(e)}" for e in found.errors or []})
         return sorted(listing.group_id for listing in found.valid or []), errors
 
     def read_groups(self, names: Sequence[str]) -> list[GroupReading]:
@@ -128,7 +146,7 @@ class _Reader:
         try:
             existing = self._admin.list_topics(timeout=self._timeout()).topics
         except KafkaException as error:
-            reason = _words(error)
+            reason = error_words(error)
             ends = {place: LogEnds(begin=None, end=None, error=reason) for place in wanted}
             return ends, f"The log ends could not be read: {reason}"
         # A partition without a leader would hold the whole request up to its timeout, so it is told apart first.
@@ -146,7 +164,7 @@ class _Reader:
             try:
                 futures |= self._admin.describe_consumer_groups(batch, request_timeout=self._timeout())
             except KafkaException as error:
-                futures |= dict.fromkeys(batch, _words(error))
+                futures |= dict.fromkeys(batch, error_words(error))
         return {name: self._value(future) for name, future in futures.items()}
 
     def _commits(self, names: Sequence[str]) -> dict[str, Any]:
@@ -172,7 +190,7 @@ class _Reader:
         try:
             answer = self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout())
         except (KafkaException, ValueError) as error:
-            return _words(error)
+            return error_words(error)
         future: Future[Any] = answer[name]
         return future
 
@@ -186,7 +204,7 @@ class _Reader:
                 request_timeout=self._timeout(),
             )
         except KafkaException as error:
-            return dict.fromkeys(places, _words(error))
+            return dict.fromkeys(places, error_words(error))
         return {(asked.topic, asked.partition): future for asked, future in answer.items()}
 
     def _log_ends(self, begin: Future[Any] | str, end: Future[Any] | str) -> LogEnds:
@@ -199,7 +217,7 @@ class _Reader:
         try:
             value = self._value(send(self._timeout()))
         except KafkaException as error:
-            return None, _words(error)
+            return None, error_words(error)
         return (None, value) if isinstance(value, str) else (value, "")
 
     def _value(self, future: Future[Any] | str) -> Any:
@@ -212,7 +230,7 @@ class _Reader:
         except FutureTimeoutError:
             return f"no answer within {settings.LAG_REQUEST_TIMEOUT_S} s"
         except (KafkaException, ValueError) as error:
-            return _words(error)
+            return error_words(error)
 
     def _timeout(self) -> float:
         """Seconds that the next request may take: its own bound, or what is left of the pass."""
@@ -223,7 +241,7 @@ def _reading(name: str, described: Any, commits: Any) -> GroupReading:
     if isinstance(described, str) or isinstance(commits, str):
         return GroupReading(group=name, error=described if isinstance(described, str) else commits)
     owners = {
-        (part.topic, part.partition): _owner(member)
+        (part.topic, part.partition): owner_name(member)
         for member in described.members
         for part in member.assignment.topic_partitions
     }
@@ -245,7 +263,7 @@ def _reading(name: str, described: Any, commits: Any) -> GroupReading:
     )
 
 
-def _owner(member: Any) -> str:
+def owner_name(member: Any) -> str:
     """The member's own name where it has one: instance id, then a client id that somebody chose."""
     chosen = member.client_id if member.client_id not in ("", "rdkafka", None) else ""
     return str(member.group_instance_id or chosen or member.member_id).replace("\0", "")[: settings.LAG_OWNER_CHARS]
@@ -262,7 +280,7 @@ def _absent(topics: Mapping[str, Any], place: Place) -> str:
     return "the partition has no leader" if topics[topic].partitions[partition].leader < 0 else ""
 
 
-def _words(error: object) -> str:
+def error_words(error: object) -> str:
     """The error's text for people, on one line."""
     first = error.args[0] if isinstance(error, KafkaException) and error.args else error
     text = first.str() if hasattr(first, "str") else str(first)

@@ -20,6 +20,7 @@ import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -215,9 +216,8 @@ class KafkaConsumer:
             {**config, "on_commit": self._on_commit, "error_cb": self._on_error},
             logger=logging.getLogger("relay.kafka.client"),
         )
-        self._consumer.subscribe(
-            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self._topics = list(topics)
+        self.join()
 
     def poll(self, timeout_s: float) -> ConsumerRecord | OffsetMissing | ConsumerProblem | None:
         """See `ConsumerPort`."""
@@ -280,9 +280,29 @@ class KafkaConsumer:
 
     def first_offset(self, place: PartitionRef) -> int:
         """See `ConsumerPort`."""
+        return self._ask_offset(place, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def end_offset(self, place: PartitionRef) -> int:
+        """See `ConsumerPort`."""
+        return self._ask_offset(place, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def leave(self) -> None:
+        """See `ConsumerPort`."""
+        self._consumer.unsubscribe()
+
+    def join(self) -> None:
+        """See `ConsumerPort`."""
+        self._consumer.subscribe(
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _ask_offset(self, place: PartitionRef, spec: OffsetSpec) -> int:
         at = TopicPartition(*place)
-        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        asked = self._admin_client().list_offsets({at: earliest}, request_timeout=settings.CONSUMER_REQUEST_TIMEOUT_S)
+        asked = self._admin_client().list_offsets(
+            {at: spec},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=settings.CONSUMER_REQUEST_TIMEOUT_S,
+        )
         return int(_answer(asked[at]).offset)
 
     def close(self) -> None:
