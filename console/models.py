@@ -11,6 +11,15 @@ class AuditAction(models.TextChoices):
 
     RELAY_PAUSED = "relay.paused", "Paused the relay"
     RELAY_RESUMED = "relay.resumed", "Resumed the relay"
+    TOPIC_PAUSED = "relay.topic_paused", "Paused a topic"
+    TOPIC_RESUMED = "relay.topic_resumed", "Resumed a topic"
+    KEY_PAUSED = "relay.key_paused", "Paused a key"
+    KEY_RESUMED = "relay.key_resumed", "Resumed a key"
+    KEY_RETRIED = "relay.key_retried", "Retried a key"
+    TOPIC_RETRIED = "relay.topic_retried", "Retried a topic's waiting keys"
+    ROW_SKIPPED = "relay.row_skipped", "Skipped an outbox row"
+    RELAY_POLICY_SET = "relay.policy_set", "Set a topic's relay policy"
+    INGRESS_HOLD_SET = "relay.ingress_set", "Set a topic's ingress hold"
     LAG_ALLOWED_SET = "lag.allowed_set", "Set the allowed lag"
     INCIDENT_ACKNOWLEDGED = "incident.acknowledged", "Took an incident"
 

@@ -29,6 +29,10 @@ class Action(StrEnum):
     ACKNOWLEDGE_INCIDENT = "acknowledge_incident"
     PAUSE_RELAY = "pause_relay"
     RESUME_RELAY = "resume_relay"
+    PAUSE_TOPIC = "pause_topic"
+    RETRY_ROWS = "retry_rows"
+    SKIP_ROW = "skip_row"
+    SET_RELAY_POLICY = "set_relay_policy"
     SET_ALLOWED_LAG = "set_allowed_lag"
 
 
@@ -75,6 +79,26 @@ GRANTS: tuple[Grant, ...] = (
         groups=frozenset({Group.ON_CALL, Group.ADMIN}),
     ),
     Grant(action=Action.RESUME_RELAY, words="Resume the relay", groups=frozenset({Group.ON_CALL, Group.ADMIN})),
+    Grant(
+        action=Action.PAUSE_TOPIC,
+        words="Pause and resume one topic, or one key of it, while the others go on",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.RETRY_ROWS,
+        words="Let the relay try waiting rows again now",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.SKIP_ROW,
+        words="Skip an outbox row for good, so that its key goes on without it",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.SET_RELAY_POLICY,
+        words="Set how failed rows of a topic are treated, and its ingress hold",
+        groups=frozenset({Group.ADMIN}),
+    ),
     Grant(
         action=Action.SET_ALLOWED_LAG,
         words="Set the lag that a consumer group may have",

@@ -3,14 +3,42 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 
-from console.views import acts, audit, auth, dead_letters, health, lag, now, relay, runbooks, system
+from console.views import (
+    acts,
+    audit,
+    auth,
+    dead_letters,
+    health,
+    lag,
+    now,
+    relay,
+    relay_acts,
+    relay_events,
+    relay_waiting,
+    runbooks,
+    system,
+)
 
 urlpatterns: list[URLPattern] = [
     path("", now.now, name="now"),
     path("incidents/<int:incident_id>/acknowledge/", acts.acknowledge, name="incident_acknowledge"),
     path("relay/", relay.relay, name="relay"),
-    path("relay/pause/", acts.pause, name="relay_pause"),
-    path("relay/resume/", acts.resume, name="relay_resume"),
+    path("relay/pause/", relay_acts.pause, name="relay_pause"),
+    path("relay/resume/", relay_acts.resume, name="relay_resume"),
+    path("relay/history/", relay.relay_history, name="relay_history"),
+    path("relay/history/data/", relay.relay_history_data, name="relay_history_data"),
+    path("relay/waiting/", relay_waiting.relay_waiting, name="relay_waiting"),
+    path("relay/events/", relay_events.relay_find, name="relay_find"),
+    path("relay/events/<uuid:event_id>/", relay_events.relay_event, name="relay_event"),
+    path("relay/topic/pause/", relay_acts.pause_topic, name="relay_topic_pause"),
+    path("relay/topic/resume/", relay_acts.resume_topic, name="relay_topic_resume"),
+    path("relay/topic/retry/", relay_acts.retry_topic, name="relay_topic_retry"),
+    path("relay/topic/policy/", relay_acts.policy, name="relay_policy"),
+    path("relay/topic/ingress/", relay_acts.ingress, name="relay_ingress"),
+    path("relay/key/pause/", relay_acts.pause_key, name="relay_key_pause"),
+    path("relay/key/resume/", relay_acts.resume_key, name="relay_key_resume"),
+    path("relay/key/retry/", relay_acts.retry_key, name="relay_key_retry"),
+    path("relay/row/skip/", relay_acts.skip_row, name="relay_row_skip"),
     path("lag/", lag.lag, name="lag"),
     path("lag/history/", lag.lag_history, name="lag_history"),
     path("lag/history/data/", lag.lag_history_data, name="lag_history_data"),

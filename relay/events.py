@@ -17,7 +17,7 @@ from relay.keys import label_key
 from relay.queries import get_relay_status, index_plans
 from relay.steering import list_pauses
 from relay.topics import get_topic
-from relay.types import Aspect, EventState, EventTrace, Landing, RowRef, Verdict
+from relay.types import Aspect, EventState, EventTrace, Landing, OutboxState, RowRef, Verdict
 
 ROWS_OF_AN_ID = 5
 STRETCHES = 64
@@ -49,6 +49,16 @@ SELECT partition, from_offset, to_offset, last_acked_at, runner FROM relay_range
 WHERE topic = %(topic)s AND from_position <= %(position)s AND to_position >= %(position)s
   AND last_acked_at >= %(created_at)s::timestamptz - interval '1 minute'
 ORDER BY to_offset - from_offset LIMIT %(most)s
+"""
+
+OUTBOX = """
+SELECT (SELECT count(*) FROM relay_outbox_partition), r.position, r.created_at,
+       (SELECT extract(epoch FROM clock_timestamp() - last_finished_at)::float FROM relay_sweep
+        WHERE name = 'relay.housekeeping')
+FROM (SELECT 1) AS one LEFT JOIN LATERAL (
+    SELECT o.position, o.created_at FROM unnest(%s::int[]) AS s (shard) CROSS JOIN LATERAL (
+        SELECT position, created_at FROM relay_outbox WHERE shard = s.shard ORDER BY position LIMIT 1) o
+    ORDER BY o.position LIMIT 1) r ON true
 """
 
 
@@ -86,6 +96,16 @@ class _Range(NamedTuple):
     last: int
     acked_at: datetime
     runner: str
+
+
+def get_outbox_state() -> OutboxState:
+    """Read what the outbox holds: one index probe a shard."""
+    with index_plans() as cursor:
+        cursor.execute(OUTBOX, [list(range(settings.RELAY_SHARDS))])
+        partitions, position, created_at, age_s = cursor.fetchone()
+    return OutboxState(
+        partitions=partitions, first_position=position, first_created_at=created_at, housekeeping_age_s=age_s
+    )
 
 
 def get_event_trace(event_id: UUID) -> EventTrace | None:
@@ -134,6 +154,7 @@ def _trace(row: _Row, repeats: int) -> EventTrace:
         created_at=row.created_at,
         age_s=max(0.0, (row.now - row.created_at).total_seconds()),
         state=state,
+        is_deferred=row.kind == "deferred",
         verdict=_verdict(state, row, landings),
         landings=landings,
         landing_words=words,

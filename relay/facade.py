@@ -16,7 +16,7 @@ from relay.errors import (
     TooManyPauses,
     UnknownTopic,
 )
-from relay.events import find_row, get_event_trace
+from relay.events import find_row, get_event_trace, get_outbox_state
 from relay.incidents import (
     acknowledge_incident,
     close_incident,
@@ -104,6 +104,7 @@ __all__ = [
     "get_lag_history",
     "get_lag_overview",
     "get_lag_state",
+    "get_outbox_state",
     "get_relay_history",
     "get_relay_policy",
     "get_relay_status",

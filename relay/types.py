@@ -338,7 +338,8 @@ class EventTrace:
     """One outbox row and what became of it. `headers` are names only; `key_bytes` None = no key.
 
     `landings` has every place in Kafka that was found, the first occurrence first; `landing_words` says why none, or
-    perhaps not all, are listed. `repeats`: further rows with the same event id.
+    perhaps not all, are listed. `repeats`: further rows with the same event id. `is_deferred`: it was set aside after a
+    failure, so it can be skipped.
     """
 
     as_of: datetime
@@ -356,10 +357,24 @@ class EventTrace:
     created_at: datetime
     age_s: float
     state: EventState
+    is_deferred: bool
     verdict: Verdict
     landings: Sequence[Landing] = ()
     landing_words: str = ""
     repeats: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxState:
+    """What the outbox holds: its table's partitions, and the first row that was not purged (None = no row at all).
+
+    `housekeeping_age_s`: since housekeeping last ended, which makes and drops partitions; None = never.
+    """
+
+    partitions: int
+    first_position: int | None
+    first_created_at: datetime | None
+    housekeeping_age_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

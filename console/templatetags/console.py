@@ -2,7 +2,7 @@
 
 Tags: `aspect state`, `icon name`, `verdict v`, `badge v [word]`, `asof at`, `when at`, `since at now`, `page_url name`,
 `qty value unit`,`sparkline points label [unit]`, `sparkline_table points label [unit]`, `permit action as p`,
-`act_button label permit [kind]`, `live_socket`.
+`act_button label permit [kind]`, `ask_link label url_name permit [about] [kind] [name=value...]`, `live_socket`.
 Filters: `duration` (seconds or timedelta), `num`, `bytes`, `codes`, `short_id`, `message_state`, `state` (of a
 verdict).
 """
@@ -10,6 +10,7 @@ verdict).
 import itertools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from urllib.parse import urlencode
 
 from django import template
 from django.template.context import Context
@@ -174,6 +175,40 @@ def act_button(label: str, allowed: Allowed | Denied, kind: str = "") -> SafeStr
         reason_id,
         allowed.reason,
     )
+
+
+@register.simple_tag(takes_context=True)
+def ask_link(
+    context: Context,
+    label: str,
+    url_name: str,
+    allowed: Allowed | Denied,
+    *,
+    about: str = "",
+    kind: str = "",
+    **query: object,
+) -> SafeString:
+    """A link to the page that asks before an act; with JavaScript the question opens in a dialog.
+
+    `about` names the object for those who do not see the row. Without permission it is a button with the reason
+    beside it; a small one, of which a table has many, has it for screen readers and in its title: say it once below.
+    """
+    words = format_html('{}<span class="vh"> {}</span>', label, about) if about else format_html("{}", label)
+    style = f"btn btn-{kind}" if kind else "btn"
+    if isinstance(allowed, Denied):
+        reason_id = f"why-{next(_reason_ids)}"
+        return format_html(
+            '<button class="{0}" type="button" aria-disabled="true" aria-describedby="{1}" title="{2}">{3}</button>'
+            '<span class="{4}" id="{1}">{2}</span>',
+            style,
+            reason_id,
+            allowed.reason,
+            words,
+            "vh" if kind == "small" else "why",
+        )
+    asked = {**query, "next": context["request"].get_full_path()}
+    address = f"{reverse(url_name)}?{urlencode({name: value for name, value in asked.items() if value is not None})}"
+    return format_html('<a class="{}" href="{}" data-ask>{}</a>', style, address, words)
 
 
 @register.simple_tag

@@ -9,7 +9,6 @@ from django.views.decorators.http import require_POST
 
 from console.actions.base import ActDenied, BadInput, StaleAct
 from console.actions.incidents import acknowledge_incident
-from console.actions.relay import pause_relay, resume_relay
 from console.views.page import render_page, safe_next
 
 
@@ -24,9 +23,9 @@ def run_act(request: HttpRequest, act: Callable[[], None], *, done: str, back: s
     except ActDenied as denied:
         raise PermissionDenied(str(denied)) from denied
     except StaleAct as stale:
-        return _refuse(request, 409, "It has changed since you looked", stale, back)
+        return refuse_act(request, 409, "It has changed since you looked", stale, back)
     except BadInput as bad:
-        return _refuse(request, 422, "This cannot be done as it stands", bad, back)
+        return refuse_act(request, 422, "This cannot be done as it stands", bad, back)
     messages.success(request, done)
     response = HttpResponseRedirect(back)
     response.status_code = 303
@@ -44,27 +43,6 @@ def acknowledge(request: HttpRequest, incident_id: int) -> HttpResponse:
     )
 
 
-@require_POST
-def pause(request: HttpRequest) -> HttpResponse:
-    """Pause the relay with a reason."""
-    return run_act(
-        request,
-        lambda: pause_relay(request.user, reason=request.POST.get("reason", "")),
-        done="The relay is paused. Rows wait in the outbox until somebody resumes it.",
-        back="/",
-    )
-
-
-@require_POST
-def resume(request: HttpRequest) -> HttpResponse:
-    """Resume the relay."""
-    return run_act(
-        request,
-        lambda: resume_relay(request.user),
-        done="The relay is resumed. Rows that waited go out in their order.",
-        back="/",
-    )
-
-
-def _refuse(request: HttpRequest, status: int, title: str, why: Exception, back: str) -> HttpResponse:
+def refuse_act(request: HttpRequest, status: int, title: str, why: Exception, back: str) -> HttpResponse:
+    """Answer that nothing was done, with the reason and the way back."""
     return render_page(request, "errors/refused.html", {"title": title, "why": str(why), "back": back}, status=status)

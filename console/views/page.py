@@ -31,8 +31,8 @@ def permitted(action: Action) -> Callable[[V], V]:
 
 
 def safe_next(request: HttpRequest, default: str = "/") -> str:
-    """Where the form asks to go back to, when that is a page of this console."""
-    wanted = request.POST.get("next", "")
+    """Where the form, or the address, asks to go back to, when that is a page of this console."""
+    wanted = request.POST.get("next") or request.GET.get("next", "")
     hosts = {request.get_host()}
     is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=hosts, require_https=request.is_secure())
     return wanted if is_ours else default

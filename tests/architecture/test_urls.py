@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import URLPattern, get_resolver, reverse
 
@@ -19,7 +19,7 @@ from console.permissions import GRANTS, Action
 from console.permissions import Group as Role
 from console.roles import sync_roles
 from relay import facade
-from relay.types import IncidentKind
+from relay.types import IncidentKind, TopicSpec
 from tests.web.pages import know_group
 
 pytestmark = pytest.mark.django_db
@@ -68,11 +68,37 @@ def act(action, *args, status=303, **data):
     return Line(args=args, get=signed_in(405), post=statuses(groups_with(action), status), data=data, is_act=True)
 
 
+def asked(action, found=200, query="", **data):
+    """An operator act whose GET asks before it: everybody who sees pages may read the question."""
+    post = statuses(groups_with(action), 303)
+    return Line(query=query, get=statuses(MAY_VIEW, found), post=post, data=data, is_act=True)
+
+
+TOPIC = facade.declare_topic(TopicSpec(name="urls-topic")).name
+WHY = "the broker is being moved"
+
 TABLE = {
     "now": page(),
     "relay": page(),
     "lag": page(),
     "lag_history_data": Line(query="?group=claim-workers&topic=claims", get=statuses(MAY_VIEW, 404)),
+    "rewind": Line(query="?group=claim-workers", get=statuses(MAY_VIEW, 200)),
+    "rewind_apply": Line(
+        get=signed_in(405), post=statuses(groups_with(Action.REWIND_GROUP), 422), data={"token": "x", "reason": "r"}
+    ),
+    "data_loss": page(7, found=404),
+    "data_loss_settle": Line(
+        args=(7,),
+        get=signed_in(405),
+        post=statuses(groups_with(Action.SETTLE_DATA_LOSS), 409),
+        data={"choice": "first", "seen": "", "reason": "r"},
+    ),
+    "group_stop": Line(
+        get=signed_in(405), post=statuses(groups_with(Action.SWITCH_GROUP), 422), data={"group": "nobody", "reason": "r"}
+    ),
+    "group_start": Line(
+        get=signed_in(405), post=statuses(groups_with(Action.SWITCH_GROUP), 422), data={"group": "nobody"}
+    ),
     "lag_history": Line(query="?group=claim-workers", get=statuses(MAY_VIEW, 404)),
     "dead_letters": page(),
     "dead_letter": page(uuid.UUID(int=7), found=404),
@@ -81,8 +107,35 @@ TABLE = {
     "runbook": page("relay-silent"),
     "permissions": Line(get=signed_in(200)),
     "incident_acknowledge": act(Action.ACKNOWLEDGE_INCIDENT, "INCIDENT"),
-    "relay_pause": act(Action.PAUSE_RELAY, reason="the broker is being moved"),
-    "relay_resume": act(Action.RESUME_RELAY),
+    "relay_history": page(),
+    "relay_history_data": page(),
+    "relay_waiting": page(),
+    "relay_find": Line(query="?event=7", get=statuses(MAY_VIEW, 404)),
+    "relay_event": page(uuid.UUID(int=7), found=404),
+    "relay_pause": asked(Action.PAUSE_RELAY, reason=WHY),
+    "relay_resume": asked(Action.RESUME_RELAY, found=409),
+    "relay_topic_pause": asked(Action.PAUSE_TOPIC, query=f"?topic={TOPIC}", topic=TOPIC, reason=WHY),
+    "relay_topic_resume": asked(Action.PAUSE_TOPIC, found=409, query=f"?topic={TOPIC}", topic=TOPIC),
+    "relay_topic_retry": asked(Action.RETRY_ROWS, found=409, query=f"?topic={TOPIC}", topic=TOPIC),
+    "relay_key_pause": asked(Action.PAUSE_TOPIC, topic=TOPIC, key="k", reason=WHY),
+    "relay_key_resume": asked(
+        Action.PAUSE_TOPIC, found=409, query=f"?topic={TOPIC}&key_label=x", topic=TOPIC, key_label="LABEL"
+    ),
+    "relay_key_retry": asked(Action.RETRY_ROWS, found=422, position="POSITION"),
+    "relay_row_skip": asked(Action.SKIP_ROW, found=422, position="POSITION", reason=WHY),
+    "relay_policy": asked(
+        Action.SET_RELAY_POLICY,
+        query=f"?topic={TOPIC}",
+        topic=TOPIC,
+        on_failed="block",
+        max_attempts="3",
+        first_retry_s="5",
+        seen="0",
+        reason=WHY,
+    ),
+    "relay_ingress": asked(
+        Action.SET_RELAY_POLICY, query=f"?topic={TOPIC}", topic=TOPIC, max_age_s="60", max_rows="", seen="0", reason=WHY
+    ),
     "lag_allowed": act(Action.SET_ALLOWED_LAG, group="claim-workers", topic="claims", seen="50", value="75"),
     "healthz": Line(get=everyone(200)),
     "readyz": Line(get=everyone(200)),
@@ -137,6 +190,28 @@ def address(name, line):
     return reverse(name, args=[incident.id if arg == "INCIDENT" else arg for arg in line.args])
 
 
+def prepared(name, line):
+    """Bring about what an act needs, and name it in what is posted."""
+    data = dict(line.data)
+    if name == "relay_resume":
+        facade.pause_relay(actor="somebody", reason="a test")
+    if name == "relay_topic_resume":
+        facade.pause_topic(TOPIC, actor="somebody", reason="a test")
+    if name == "relay_key_resume":
+        facade.pause_key(TOPIC, b"k", actor="somebody", reason="a test")
+        data["key_label"] = facade.label_key(b"k")
+    if name in {"relay_topic_retry", "relay_key_retry", "relay_row_skip"}:
+        event = facade.publish(TOPIC, key="k", type="t", payload=1)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO relay_deferred (shard, position, topic, key, event_id, failed)"
+                " SELECT shard, position, topic, key, id, true FROM relay_outbox WHERE id = %s",
+                [event.id],
+            )
+        data["position"] = event.position
+    return data
+
+
 @pytest.mark.parametrize("name", sorted(TABLE))
 def test_get_answers_as_the_table_says(client_of, name):
     line = TABLE[name]
@@ -162,9 +237,8 @@ def test_a_post_is_permitted_as_the_table_says_and_audited_once(client_of, name)
     for persona in PERSONAS:
         client = client_of(persona)
         with undone():
-            if name == "relay_resume":
-                facade.pause_relay(actor="somebody", reason="a test")
-            found[persona] = client.post(address(name, line), line.data).status_code
+            data = prepared(name, line)
+            found[persona] = client.post(address(name, line), data).status_code
             audited[persona] = list(AuditEntry.objects.values_list("actor_name", flat=True))
     assert found == line.post
     done = {persona for persona, status in line.post.items() if line.is_act and status == 303}
@@ -181,5 +255,15 @@ def test_a_post_without_the_form_token_changes_nothing(client_of, name):
 
 
 def test_every_action_is_used_by_a_page_or_an_act():
-    used = {Action.VIEW, Action.ACKNOWLEDGE_INCIDENT, Action.PAUSE_RELAY, Action.RESUME_RELAY, Action.SET_ALLOWED_LAG}
+    used = {
+        Action.PAUSE_TOPIC,
+        Action.RETRY_ROWS,
+        Action.SKIP_ROW,
+        Action.SET_RELAY_POLICY,
+        Action.VIEW,
+        Action.ACKNOWLEDGE_INCIDENT,
+        Action.PAUSE_RELAY,
+        Action.RESUME_RELAY,
+        Action.SET_ALLOWED_LAG,
+    }
     assert used == set(Action)

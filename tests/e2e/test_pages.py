@@ -10,6 +10,14 @@ from tests.e2e.conftest import fill_sign_in
 PAGES = {
     "now": lambda app: "/",
     "relay": lambda app: "/relay/",
+    "relay_history": lambda app: "/relay/history/",
+    "relay_waiting": lambda app: "/relay/waiting/",
+    "relay_event": lambda app: f"/relay/events/{app.sql('SELECT id FROM relay_outbox LIMIT 1')[0][0]}/",
+    "relay_pause": lambda app: "/relay/pause/",
+    "relay_topic_pause": lambda app: f"/relay/topic/pause/?topic={app.prefix}claim-events",
+    "relay_policy": lambda app: f"/relay/topic/policy/?topic={app.prefix}claim-events",
+    "relay_ingress": lambda app: f"/relay/topic/ingress/?topic={app.prefix}claim-events",
+    "relay_key_pause": lambda app: "/relay/key/pause/",
     "lag": lambda app: "/lag/",
     "lag_history": lambda app: f"/lag/history/?group={app.prefix}claim-workers",
     "dead_letters": lambda app: "/dead-letters/",
@@ -21,7 +29,9 @@ PAGES = {
 }
 FOR_NOBODY = {"login"}
 ACTS_AND_PROBES = {
-    "incident_acknowledge", "relay_pause", "relay_resume", "lag_allowed", "lag_history_data", "logout", "look", "healthz", "readyz",
+    "incident_acknowledge", "relay_resume", "relay_topic_resume", "relay_topic_retry", "relay_key_resume",
+    "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
+    "logout", "look", "healthz", "readyz",
 }  # fmt: skip
 every_page = pytest.mark.parametrize("name", PAGES)
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -149,16 +159,28 @@ def test_the_relay_is_paused_with_a_reason_and_resumed_by_keyboard_alone(app, op
     press_until(page, "Tab", "Relay")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="Relay")).to_be_visible()
-    press_until(page, "Tab", "pause-reason")
+    press_until(page, "Tab", "Pause the relay")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Pause the relay")).to_be_visible()
+    expect(page.get_by_label("Reason")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert focused(page) == "Pause the relay"
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Reason")).to_be_focused()
     page.keyboard.type("Trying the keyboard")
     press_until(page, "Tab", "Pause the relay")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Resume the relay")).to_be_visible()
+    expect(page.get_by_role("link", name="Resume the relay")).to_be_visible()
     expect(page.locator("main")).to_contain_text("Trying the keyboard")
     assert app.sql("SELECT count(*) FROM console_auditentry")[0][0] >= 1
+    page.reload()
     press_until(page, "Tab", "Resume the relay")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Pause the relay")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Resume the relay")).to_be_visible()
+    press_until(page, "Tab", "Resume the relay")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="Pause the relay")).to_be_visible()
 
 
 def test_a_viewer_sees_why_a_button_is_not_for_them(open_page):
