@@ -108,9 +108,9 @@ class WorkTable:
 
 
 def last_position() -> int:
-    """The last position that the outbox gave out."""
+    """The last position that the outbox gave out; 0 = none yet."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT last_value FROM relay_outbox_position")
+        cursor.execute("SELECT last_value - (NOT is_called)::int FROM relay_outbox_position")
         return int(cursor.fetchone()[0])
 
 

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 
 from relay.check.judge import Record, Row, judge
+from relay.check.worktable import last_position
 from tests.relay_helpers import ROOT, admin_client, database_url, make_topic, skip_to_now, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -111,6 +112,13 @@ def test_rows_that_vanished_from_the_outbox_are_lost():
 
 def test_a_run_that_committed_nothing_proves_nothing():
     assert judge({}, {}, []).faults() == ["nothing was committed, so nothing was tried"]
+
+
+def test_a_new_outbox_has_given_out_no_position():
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("ALTER SEQUENCE relay_outbox_position RESTART")
+        assert last_position() == 0
+        transaction.set_rollback(True)
 
 
 # -- The command -------------------------------------------------------------------------------------------
