@@ -49,6 +49,9 @@ class Bounds:
     least_quota: int
     retry_rows: int
     retry_key_rows: int
+    rejoin_rows: int
+    rejoin_s: float
+    rejoin_pause_s: float
     rule: TopicRule
     snapshot_lag_xids: int
     topic_facts_s: float
@@ -171,6 +174,8 @@ class Engine:
         self.paused_keys: frozenset[KeyId] = frozenset()
         self.rules: Mapping[str, TopicRule] = {}
         self.eager: deque[KeyId] = deque()
+        self.behind: dict[KeyId, deque[OutRow]] = {}
+        self._rejoins_until: dict[KeyId, float] = {}
         self.unacked = 0
         self.unacked_bytes = 0
         self.sent_total = 0
@@ -199,6 +204,8 @@ class Engine:
             self.shards[claim.shard] = Shard(epoch=claim.epoch, read=claim.place, final=claim.place, stored=claim.place)
         for deferral in deferred:
             deferral.due_mono = now + (deferral.due_s or 0.0)
+            deferral.facts_from = now
+            self._doubt(deferral.topic)
             self.keys.setdefault(_key_id(deferral), deque()).append(deferral)
         for hold in holds:
             self.holds[hold.shard, hold.topic] = hold
@@ -278,6 +285,8 @@ class Engine:
         waiting.remove(deferral)
         if not waiting:
             del self.keys[key_id]
+            self._rejoins_until.pop(key_id, None)
+            self.queue.extendleft(reversed(self.behind.pop(key_id, ())))
         elif is_head:
             waiting[0].due_mono = self._clock()
             self.eager.append(key_id)
@@ -291,7 +300,7 @@ class Engine:
     def may_read(self) -> bool:
         """Tell whether another round fits the bounds."""
         bounds = self._bounds
-        waiting = self.unacked + len(self.queue)
+        waiting = self.unacked + len(self.queue) + sum(map(len, self.behind.values()))
         return (
             bool(self.shards)
             and not self.queue
@@ -445,7 +454,7 @@ class Engine:
         if self.paused_topics and self._is_paused(row, made):
             return self._hold(row, self.paused_topics[row.topic].failure)
         if (self.keys or self.paused_keys) and self._must_wait(row.key_id):
-            return self._defer(row, None)
+            return self._rejoins(row) or self._defer_behind(row)
         known = self.topics.get(row.topic)
         if known is None:
             return False
@@ -520,6 +529,39 @@ class Engine:
         held = self.shards.get(shard)
         return held is not None and held.epoch == made.epochs[shard]
 
+    # -- Keys that rejoin the log ------------------------------------------------------------------------------
+    # A key that always has new rows would never be without rows set aside: they are stored, sent and acknowledged while
+    # the next ones come. So once few are left and none was refused, new rows wait here, as part of their round, and
+    # follow the last of them.
+    def _rejoins(self, row: OutRow) -> bool:
+        """Let the row wait in memory until the few before it are acknowledged; False = it must be set aside."""
+        key_id = row.key_id
+        if key_id not in self.keys or not self._may_rejoin(key_id):
+            return False
+        self.behind.setdefault(key_id, deque()).append(row)
+        return True
+
+    def _may_rejoin(self, key_id: KeyId) -> bool:
+        waiting = self.keys.get(key_id, ())
+        if not waiting or waiting[0].error or len(waiting) > self._bounds.rejoin_rows:
+            return False
+        if key_id in self.paused_keys or not self._is_open(waiting[0]):
+            return False
+        now = self._clock()
+        until = self._rejoins_until.setdefault(key_id, now + self._bounds.rejoin_s)
+        if now > until + self._bounds.rejoin_pause_s:
+            until = self._rejoins_until[key_id] = now + self._bounds.rejoin_s
+        return now < until and len(self.behind.get(key_id, ())) < self._bounds.rejoin_rows
+
+    def _defer_behind(self, row: OutRow) -> bool:
+        self._fall_back(row.key_id)
+        return self._defer(row, None)
+
+    def _fall_back(self, key_id: KeyId) -> None:
+        """The key does not rejoin now: what waited in memory is set aside like the rows before it."""
+        for row in self.behind.pop(key_id, ()):
+            self._defer(row, None)
+
     # -- Row failures ------------------------------------------------------------------------------------------
     def _defer(self, row: OutRow, failure: Failure | None) -> bool:
         made = row.round
@@ -575,6 +617,8 @@ class Engine:
 
     def due_deferrals(self, now: float) -> list[Deferral]:
         """Rows whose time has come, in the order of their keys, at most `retry_rows`."""
+        for key_id in [k for k in self.behind if not self._may_rejoin(k)]:
+            self._fall_back(key_id)
         self.eager.clear()
         return self._due(self.keys, now)
 
@@ -666,6 +710,7 @@ class Engine:
             deferral.due_mono = self._clock() + self._bounds.topic_recheck_s
             self.failed_topics[row.topic] = failure
             return
+        self._fall_back(row.key_id)
         self._after_failure(deferral, row, failure)
         self._change(deferral)
 

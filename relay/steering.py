@@ -32,9 +32,10 @@ _RESUME = """
 DELETE FROM relay_pause WHERE topic = %(topic)s AND sha256(key) IS NOT DISTINCT FROM sha256(%(key)s::bytea)
 """
 _RETRY = """
-UPDATE relay_deferred SET due_at = clock_timestamp(), failed = false, revision = %(revision)s,
-    attempts = CASE WHEN failed THEN 0 ELSE attempts END
-WHERE (shard, position) IN ({rows})
+WITH due AS MATERIALIZED ({rows})
+UPDATE relay_deferred d SET due_at = clock_timestamp(), failed = false, revision = %(revision)s,
+    attempts = CASE WHEN d.failed THEN 0 ELSE d.attempts END
+FROM due WHERE d.shard = due.shard AND d.position = due.position
 """
 _RETRY_KEY = _RETRY.replace(
     "{rows}",
@@ -47,17 +48,18 @@ _RETRY_KEYLESS = _RETRY.replace(
     "{rows}",
     """
     SELECT shard, position FROM relay_deferred
-    WHERE topic = %(topic)s AND sha256(key) IS NULL ORDER BY position LIMIT %(most)s
+    WHERE topic = %(topic)s AND sha256(key) IS NULL ORDER BY position LIMIT %(most)s FOR UPDATE SKIP LOCKED
 """,
 )
-# What waits after a failure is the head of its key; the rows behind it have neither attempts nor a time.
+# What waits after a failure is the head of its key; the rows behind it have neither attempts nor a time. A row that a
+# runner writes at this moment is passed over: many rows in another order than a runner's could end in a deadlock.
 _RETRY_TOPIC = _RETRY.replace(
     "{rows}",
     """
     SELECT shard, position FROM relay_deferred d
     WHERE topic = %(topic)s AND (failed OR due_at > clock_timestamp()) AND NOT EXISTS (
         SELECT 1 FROM relay_pause p WHERE p.topic = d.topic AND sha256(p.key) = sha256(d.key))
-    ORDER BY position LIMIT %(most)s
+    ORDER BY position LIMIT %(most)s FOR UPDATE SKIP LOCKED
 """,
 )
 _SKIP = """

@@ -541,7 +541,8 @@ class Store:
             if changes.undefer:
                 self._conn.execute(_UNDEFER, _columns(changes.undefer))
                 self._conn.execute(_SENT_ANYWAY, _columns(changes.undefer))
-            parked = [d for d in changes.park if self._park(d)]
+            # By topic: two runners count what they park in the same rows, and must take them in the same order.
+            parked = [d for d in sorted(changes.park, key=_park_order) if self._park(d)]
             self._defer([*changes.defer, *(d for d in changes.park if d.failed)])
             if changes.unhold:
                 self._conn.execute(_UNHOLD, _columns(changes.unhold))
@@ -642,6 +643,10 @@ def _deferral_row(d: Deferral) -> tuple[Any, ...]:
     return (
         d.shard, d.position, d.topic, d.key, d.event_id, d.attempts, d.due_s, d.failed, d.order_broken, d.error[:500],
     )  # fmt: skip
+
+
+def _park_order(d: Deferral) -> tuple[str, int]:
+    return d.topic, d.position
 
 
 def _amended_row(d: Deferral) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """What people do to the relay: pause and resume a topic or a key, try again now, skip a row."""
 
 import random
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -231,6 +232,33 @@ def test_a_paused_key_waits_alone_also_when_nothing_of_it_was_there():
     messages = read_topic(topic)
     assert first_occurrences(messages) == expected
     assert len(messages) == 129
+
+
+def test_a_key_that_is_never_quiet_rejoins_the_log_after_its_pause():
+    topic = make_topic(partitions=1)
+    pause_key(topic, b"k", actor="ann", reason="x")
+    ended = threading.Event()
+    ids = []
+
+    def publish_steadily():
+        while not ended.is_set():
+            ids.extend(str(e.id) for e in publish_rows(topic, "k", 2))
+            ended.wait(0.005)
+
+    with running_relay() as runner, ThreadPoolExecutor(1) as writer:
+        writing = writer.submit(in_own_connection, publish_steadily)
+        try:
+            wait_until(lambda: count_deferred(topic) > 200)
+            resume_key(topic, b"k", actor="ann")
+            wait_until(lambda: not runner.engine.paused_keys and not runner.engine.keys)
+            sent = runner.engine.sent_total
+            wait_until(lambda: runner.engine.sent_total > sent + 50)
+            assert not runner.engine.keys
+        finally:
+            ended.set()
+            writing.result(60)
+        wait_until(lambda: count_unsent() == 0)
+    assert [event_id(m) for m in read_topic(topic)] == ids
 
 
 def test_a_retry_by_a_person_sends_the_row_and_those_behind_it_in_order():
