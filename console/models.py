@@ -21,6 +21,11 @@ class AuditAction(models.TextChoices):
     RELAY_POLICY_SET = "relay.policy_set", "Set a topic's relay policy"
     INGRESS_HOLD_SET = "relay.ingress_set", "Set a topic's ingress hold"
     LAG_ALLOWED_SET = "lag.allowed_set", "Set the allowed lag"
+    GROUP_REWOUND = "lag.rewound", "Ordered a rewind"
+    GROUP_REWIND_FAILED = "lag.rewind_failed", "A rewind failed in part"
+    GROUP_STOPPED = "lag.group_stopped", "Stopped the consumers"
+    GROUP_STARTED = "lag.group_started", "Started the consumers"
+    DATA_LOSS_SETTLED = "lag.data_loss_settled", "Chose where to go on after a data loss"
     INCIDENT_ACKNOWLEDGED = "incident.acknowledged", "Took an incident"
 
 

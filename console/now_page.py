@@ -1,7 +1,7 @@
 """What the page Now says: the stations of the line and the sentence above them. Pure: read models in, words out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from console.faults import Fault
@@ -13,6 +13,7 @@ NAMED_PROBLEMS = 2
 SAID_IN_S_FROM_MS = 1_000
 _UNKNOWN = Verdict(aspect=Aspect.UNKNOWN, word="unknown", reason="it could not be read")
 _WAITING = Verdict(aspect=Aspect.UNKNOWN, word="unknown", reason="not collected yet")
+_SLOW_TO_START = frozenset({"outbox", "relay", "consumers"})
 _WORST = (Aspect.BAD, Aspect.WARN, Aspect.UNKNOWN, Aspect.INFO, Aspect.IDLE, Aspect.OK)
 
 
@@ -53,12 +54,14 @@ def list_stations(
     history: Mapping[str, Sequence[float | None]],
     *,
     growing_at: int,
+    starting: bool = False,
 ) -> list[StationView]:
     """The stations in the order of the line; a source that failed leaves its stations unknown, never empty.
 
-    More than `growing_at` records parked in the last hour is growth.
+    More than `growing_at` records parked in the last hour is growth. While everything is `starting`, what is silent
+    is called so and accused of nothing.
     """
-    return [
+    stations = [
         _api(relay, history),
         _outbox(relay, history),
         _relay(relay, history),
@@ -66,6 +69,13 @@ def list_stations(
         _consumers(lag, history),
         _dead_letters(dlq, history, growing_at),
     ]
+    return [_grant_grace(station) for station in stations] if starting else stations
+
+
+def _grant_grace(station: StationView) -> StationView:
+    if station.key not in _SLOW_TO_START or station.verdict.aspect in (Aspect.OK, Aspect.IDLE):
+        return station
+    return replace(station, verdict=Verdict(aspect=Aspect.INFO, word="starting"))
 
 
 def say_now(
@@ -73,6 +83,8 @@ def say_now(
     incidents: Sequence[IncidentView] | Fault,
     relay: RelayStatus | Fault,
     dlq: DlqStatus | Fault,
+    *,
+    starting: bool = False,
 ) -> Sentence:
     """Say what is wrong first, then what moves. Never "all is well" when a source could not be read."""
     known = [] if isinstance(incidents, Fault) else list(incidents)
@@ -81,6 +93,9 @@ def say_now(
     if problems:
         aspect = min((aspect for aspect, _ in problems), key=_WORST.index)
         return Sentence(aspect=aspect, word=_WORDS[aspect], text=f"{_name(problems)} {moves}".strip())
+    if starting:
+        text = f"Signalbox has only just been started; what is silent is judged in a moment. {moves}"
+        return Sentence(aspect=Aspect.INFO, word="starting", text=text.strip())
     unread = [s.name for s in stations if s.verdict.aspect is Aspect.UNKNOWN]
     if isinstance(incidents, Fault):
         unread.append("the incidents")

@@ -34,6 +34,9 @@ class Action(StrEnum):
     SKIP_ROW = "skip_row"
     SET_RELAY_POLICY = "set_relay_policy"
     SET_ALLOWED_LAG = "set_allowed_lag"
+    REWIND_GROUP = "rewind_group"
+    SWITCH_GROUP = "switch_group"
+    SETTLE_DATA_LOSS = "settle_data_loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,21 @@ GRANTS: tuple[Grant, ...] = (
         action=Action.SET_ALLOWED_LAG,
         words="Set the lag that a consumer group may have",
         groups=frozenset({Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.REWIND_GROUP,
+        words="Rewind a consumer group: move its committed offsets",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.SWITCH_GROUP,
+        words="Stop and start the consumers of a group of Signalbox",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.SETTLE_DATA_LOSS,
+        words="Choose where a group goes on after records were lost to it",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
     ),
 )
 _BY_ACTION = {grant.action: grant for grant in GRANTS}

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from console.starting import is_starting
 from console.stations import crashes_rise, forget_old_samples, measure_stations, record_stations
 from console.watch_rules import (
     DATA_LOSS_CAUSE,
@@ -100,6 +101,7 @@ def _facts(look: _Look) -> WatchFacts:
         crashes_rise=_guarded("crashes", lambda: crashes_rise(settings.CONSUMER_CRASHES_WITHIN_S)),
         lag_sweep_age_s=_guarded("sweeps", lambda: relay.last_finished_age_s("lag")),
         valkey_answers=valkey_answers(),
+        starting=is_starting(look.processes or (), settings.STARTING_GRACE_S),
     )
 
 

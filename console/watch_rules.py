@@ -47,6 +47,7 @@ class WatchFacts:
 
     `own_groups`: groups whose data loss the consumers report themselves. `parked_last_hour`: dead letters.
     `crashes_rise`: how many consumers died within the window. `lag_sweep_age_s`: since lag was last collected.
+    `starting`: the whole installation has only just been started, so silence is concluded from by and by.
     """
 
     relay: RelayStatus | None = None
@@ -57,6 +58,7 @@ class WatchFacts:
     crashes_rise: int | None = None
     lag_sweep_age_s: float | None = None
     valkey_answers: bool | None = None
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,8 @@ def decide_incidents(facts: WatchFacts, bounds: WatchBounds) -> WatchDecision:
     judged: set[IncidentKind] = set()
     wanted: list[WantedIncident] = []
     for fact, kinds, rule in _RULES:
+        if facts.starting and fact in _SILENT_AT_START:
+            continue
         if getattr(facts, fact) is not None:
             judged.update(kinds)
             wanted.extend(rule(facts, bounds))
@@ -381,6 +385,8 @@ def valkey_incidents(facts: WatchFacts, _bounds: WatchBounds) -> Iterable[Wanted
     )
 
 
+# Their facts speak of a silence that every start begins with.
+_SILENT_AT_START = frozenset({"relay", "lag", "processes"})
 Rule = Callable[[WatchFacts, WatchBounds], Iterable[WantedIncident]]
 _LAG_JUDGED = (*(kind for kind, _ in _LAG_KINDS.values()), IncidentKind.LAG_UNREADABLE)
 _RULES: Sequence[tuple[str, Sequence[IncidentKind], Rule]] = (

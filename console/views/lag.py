@@ -32,6 +32,7 @@ from console.permissions import Action
 from console.views.acts import run_act
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
+from dlq import facade as dlq
 from relay.facade import get_lag_history, get_lag_overview, get_lag_state
 from relay.types import GroupLag, LagOverview, LagWord
 
@@ -174,6 +175,9 @@ def _group_page(
         "panel": _read_panel(group, topic, window, now),
         "windows": list(SPANS),
         "form_error": error,
+        "is_ours": any(spec.name == group.group for spec in dlq.list_groups()),
+        "switch": dlq.get_switch(group.group),
+        "losses": dlq.list_open_losses(group.group),
         "typed": typed or group.allowed_lag,
         "page_url": page_url,
         # The answer to a form stands at the form's address; its panels live on from the page's.

@@ -14,6 +14,7 @@ from console.faults import Fault, read_or_fault
 from console.models import AuditAction, AuditEntry
 from console.now_page import StationView, list_stations, say_now
 from console.permissions import Action
+from console.starting import is_starting
 from console.stations import Station, station_history
 from console.views.page import permitted, render_page
 from console.watch import watch_once
@@ -49,6 +50,8 @@ def now(request: HttpRequest) -> HttpResponse:
     read_or_fault("The watch could not look", watch_once)
     incidents = read_or_fault("The open incidents could not be read", relay_facade.list_open_incidents)
     history = read_or_fault("The samples of the stations could not be read", _histories)
+    processes = read_or_fault("The processes could not be read", relay_facade.list_processes)
+    starting = not isinstance(processes, Fault) and is_starting(processes, settings.STARTING_GRACE_S)
     stations = list_stations(
         relay,
         topics,
@@ -56,11 +59,12 @@ def now(request: HttpRequest) -> HttpResponse:
         dlq,
         {} if isinstance(history, Fault) else history,
         growing_at=settings.DEAD_LETTERS_GROWING_PER_HOUR,
+        starting=starting,
     )
     as_of = timezone.now()
     context = {
         "as_of": as_of,
-        "sentence": say_now(stations, incidents, relay, dlq),
+        "sentence": say_now(stations, incidents, relay, dlq, starting=starting),
         "incidents": incidents,
         "stations": stations,
         "faults": [fault for fault in (relay, topics, lag, dlq, history) if isinstance(fault, Fault)],

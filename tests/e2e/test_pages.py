@@ -20,6 +20,10 @@ PAGES = {
     "relay_key_pause": lambda app: "/relay/key/pause/",
     "lag": lambda app: "/lag/",
     "lag_history": lambda app: f"/lag/history/?group={app.prefix}claim-workers",
+    "rewind": lambda app: (
+        f"/lag/rewind/?group={app.prefix}claim-workers&topic={app.prefix}claim-events&strategy=earliest"
+    ),
+    "data_loss": lambda app: f"/lag/data-loss/{a_loss(app)}/",
     "dead_letters": lambda app: "/dead-letters/",
     "dead_letter": lambda app: f"/dead-letters/{app.sql('SELECT id FROM dlq_dead_letter LIMIT 1')[0][0]}/",
     "system": lambda app: "/system/",
@@ -27,10 +31,24 @@ PAGES = {
     "runbook": lambda app: "/runbooks/relay-silent/",
     "permissions": lambda app: "/permissions/",
 }
+
+
+def a_loss(app):
+    """A data loss to show: noted, of a group and topic that are there."""
+    found = app.sql("SELECT id FROM dlq_data_loss LIMIT 1")
+    return (found or app.sql(
+        "INSERT INTO dlq_data_loss (group_name, topic, partition, first_lost, first_kept, counted, choice, chosen_by,"
+        " reason) VALUES (%s, %s, 0, 0, 2, true, '', '', '') RETURNING id",
+        f"{app.prefix}claim-workers",
+        f"{app.prefix}claim-events",
+    ))[0][0]  # fmt: skip
+
+
 FOR_NOBODY = {"login"}
 ACTS_AND_PROBES = {
     "incident_acknowledge", "relay_resume", "relay_topic_resume", "relay_topic_retry", "relay_key_resume",
-    "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
+    "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data", "rewind_apply", "data_loss_settle",
+    "group_stop", "group_start",
     "logout", "look", "healthz", "readyz",
 }  # fmt: skip
 every_page = pytest.mark.parametrize("name", PAGES)
