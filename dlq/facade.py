@@ -4,6 +4,7 @@ from dlq.applied import AppliedCount, count_applied
 from dlq.handlers import Tx, UnknownGroup, handler, list_groups
 from dlq.losses import DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
 from dlq.queries import BadCursor, BadFilter, BadQuery, get_dead_letter, get_dlq_status, list_dead_letters
+from dlq.relay_parking import find_parked_row
 from dlq.runtime import ConsumerDied, run_group
 from dlq.switch import AlreadyStopped, GroupSwitch, NotStopped, get_switch, get_switches, start_group, stop_group
 
@@ -22,6 +23,7 @@ __all__ = [
     "UnknownGroup",
     "choose_after_loss",
     "count_applied",
+    "find_parked_row",
     "get_dead_letter",
     "get_dlq_status",
     "get_loss",

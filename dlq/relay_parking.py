@@ -2,12 +2,14 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 
 from dlq.domain.failure import Failure
 from dlq.domain.fingerprint import fingerprint
-from dlq.services import park_unsent
+from dlq.models import DeadLetter
+from dlq.services import OUTBOX_ID, RELAY_GROUP, park_unsent
 from dlq.signals import dead_letters_changed
 from dlq.types import FailureClass
 from relay.ports import register_park
@@ -33,6 +35,14 @@ def park_row(cursor: Any, row: RowToPark) -> None:
         headers=row.headers,
     )
     park_unsent(cursor, record, _describe(row), slot=row.shard)
+
+
+def find_parked_row(topic: str, shard: int, position: int) -> UUID | None:
+    """The dead letter of an outbox row that the relay gave up; None = it was not parked, or is forgotten."""
+    found = DeadLetter.objects.filter(
+        group=RELAY_GROUP, topic=topic, partition=shard, offset=position, topic_id=OUTBOX_ID
+    )
+    return found.values_list("pk", flat=True).first()
 
 
 def _describe(row: RowToPark) -> Failure:

@@ -171,7 +171,7 @@ def _state(row: _Row) -> EventState:
 def _verdict(state: EventState, row: _Row, landings: Sequence[Landing]) -> Verdict:
     match state:
         case EventState.WAITING:
-            return Verdict(aspect=Aspect.WARN, word="waiting", reason=_why(row))
+            return Verdict(aspect=Aspect.BAD if row.failed else Aspect.WARN, word="waiting", reason=_why(row))
         case EventState.SKIPPED:
             return Verdict(aspect=Aspect.WARN, word="skipped", reason=f"by {row.skipped_by}: {row.skip_reason}")
         case EventState.SENT:

@@ -1,5 +1,6 @@
 """Relay: what waits unsent and why, who publishes, which keys and topics are held, and how it was lately."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,10 +45,14 @@ ALL_FIGURES = "unsent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLine:
-    """One topic on the page: what waits, whether somebody paused it, and its policy (None = not declared here)."""
+    """One topic on the page: what waits, whether somebody paused it, and its policy (None = not declared here).
+
+    `keys_set_aside`: keys that wait after a failure, among those that the status names.
+    """
 
     topic: str
     unsent: TopicUnsent | None
+    keys_set_aside: int
     pause: RelayPause | None
     policy: RelayPolicy | None
 
@@ -105,15 +110,18 @@ def _read_page() -> dict[str, object]:
     pauses, policies = list_pauses(), list_relay_policies()
     outbox: OutboxState = get_outbox_state()
     skipped: Sequence[SkippedRow] = list_skipped(settings.RELAY_SKIPPED_SHOWN)
+    paused = {(pause.topic, pause.key_label) for pause in pauses}
+    set_aside = [key for key in status.deferred if key.failed or (key.topic, key.key_label) not in paused]
     return {
         "relay": status,
         "as_of": status.as_of,
         "waiting": _worth_listing(status),
         "waiting_shown_s": settings.RELAY_WAITING_SHOWN_S,
         "map": shard_map(status.shards, status.runners),
-        "failed": [key for key in status.deferred if key.failed][: settings.RELAY_HELD_SHOWN],
-        "retried": [key for key in status.deferred if not key.failed][: settings.RELAY_HELD_SHOWN],
-        "failed_count": sum(key.failed for key in status.deferred),
+        "failed": [key for key in set_aside if key.failed][: settings.RELAY_HELD_SHOWN],
+        "retried": [key for key in set_aside if not key.failed][: settings.RELAY_HELD_SHOWN],
+        "failed_count": sum(key.failed for key in set_aside),
+        "holds": [hold for hold in status.holds if (hold.topic, None) not in paused],
         "topic_pauses": [pause for pause in pauses if pause.key is None],
         "key_pauses": [pause for pause in pauses if pause.key is not None],
         "topics": _topic_lines(status, pauses, policies),
@@ -128,8 +136,9 @@ def _read_page() -> dict[str, object]:
 def _worth_listing(status: RelayStatus) -> list[UnsentRow]:
     """While all is well, rows that were only just committed come and go too fast to be read."""
     if status.verdict.aspect is not Aspect.OK:
-        return list(status.waiting)
-    return [row for row in status.waiting if row.age_s >= settings.RELAY_WAITING_SHOWN_S]
+        return list(status.waiting)[: settings.RELAY_OLDEST_LISTED]
+    seen = [row for row in status.waiting if row.age_s >= settings.RELAY_WAITING_SHOWN_S]
+    return seen[: settings.RELAY_OLDEST_LISTED]
 
 
 def _topic_lines(status: RelayStatus, pauses: Sequence[RelayPause], policies: Sequence[RelayPolicy]) -> list[TopicLine]:
@@ -137,12 +146,19 @@ def _topic_lines(status: RelayStatus, pauses: Sequence[RelayPause], policies: Se
     unsent = {topic.topic: topic for topic in status.unsent_by_topic}
     declared = {policy.topic: policy for policy in policies}
     paused = {pause.topic: pause for pause in pauses if pause.key is None}
+    set_aside = Counter(key.topic for key in status.deferred)
     names = sorted(
         unsent.keys() | declared.keys() | paused.keys(),
         key=lambda name: (name not in paused, -(unsent[name].unsent.value if name in unsent else 0), name),
     )
     lines = (
-        TopicLine(topic=name, unsent=unsent.get(name), pause=paused.get(name), policy=declared.get(name))
+        TopicLine(
+            topic=name,
+            unsent=unsent.get(name),
+            keys_set_aside=set_aside[name],
+            pause=paused.get(name),
+            policy=declared.get(name),
+        )
         for name in names
     )
     return list(lines)[: settings.RELAY_TOPICS_SHOWN]

@@ -13,10 +13,12 @@ from console.permissions import Action
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
 from console.words import duration_words
+from dlq.facade import find_parked_row
 from relay.facade import find_row, get_event_trace
-from relay.types import EventState, EventTrace
+from relay.types import Aspect, EventState, EventTrace, Verdict
 
 POSITION_MAX = 2**63 - 1
+PARKED = Verdict(aspect=Aspect.WARN, word="parked", reason="the relay gave it up, and it became a dead letter")
 
 
 @require_safe
@@ -48,13 +50,16 @@ def relay_event(request: HttpRequest, event_id: UUID) -> HttpResponse:
         return render_page(request, "relay/event.html", {"fault": found, "as_of": timezone.now()})
     if found is None:
         return _missing(request, "event id", str(event_id))
-    context = {"event": found, "as_of": found.as_of, "is_set_aside": _is_set_aside(found)}
+    letter = _parked_as(found)
+    context = {"event": found, "as_of": found.as_of, "letter": letter, "verdict": PARKED if letter else found.verdict}
     return render_page(request, "relay/event.html", context)
 
 
-def _is_set_aside(event: EventTrace) -> bool:
-    """Whether a failure set the row aside, so that it can be retried or skipped."""
-    return event.state is EventState.WAITING and event.is_deferred
+def _parked_as(event: EventTrace) -> UUID | None:
+    """The dead letter that the topic's policy made of the row: the relay is done with it and Kafka has it not."""
+    if event.state is not EventState.SENT or event.landings:
+        return None
+    return find_parked_row(event.topic, event.shard, event.position)
 
 
 def _missing(request: HttpRequest, what: str, asked: str) -> HttpResponse:

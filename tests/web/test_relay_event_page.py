@@ -1,5 +1,6 @@
 """Where an event went, and the relay over time: what the pages say, and what they refuse."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -7,8 +8,9 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection, transaction
 
+from dlq.relay_parking import park_row
 from relay.facade import declare_topic, get_event_trace, publish
-from relay.types import Aspect, EventState, EventTrace, Landing, TopicSpec, Verdict
+from relay.types import Aspect, EventState, EventTrace, Landing, RowToPark, TopicSpec, Verdict
 from tests.web.pages import EVIL, NOW, words_of
 
 pytestmark = pytest.mark.django_db
@@ -189,3 +191,31 @@ def test_a_window_can_be_chosen_and_one_that_cannot_be_is_refused(viewer):
     for address in ("/relay/", "/relay/history/", "/relay/history/data/"):
         assert viewer.get(address, {"since": "yesterday", "until": "now"}).status_code == 422
     assert viewer.get("/relay/history/data/", {"figure": "no-such"}).status_code == 422
+
+
+def test_a_row_that_its_policy_parked_leads_to_its_dead_letter(viewer, event):
+    trace = get_event_trace(event.id)
+    row = RowToPark(
+        position=trace.position,
+        shard=trace.shard,
+        event_id=event.id,
+        topic=trace.topic,
+        type=trace.type,
+        key=event.key,
+        value=b"1",
+        headers=(("event-id", str(event.id).encode()),),
+        published_ms=0,
+        attempts=3,
+        code="MSG_SIZE_TOO_LARGE",
+        error="too large",
+        permanent=True,
+    )
+    with connection.cursor() as cursor:  # as the relay does: parked, and the shard's place passes the row
+        park_row(cursor, row)
+        cursor.execute("UPDATE relay_checkpoint SET hw = %s, late_floor = %s", [trace.position, trace.position])
+    response = viewer.get(f"/relay/events/{event.id}/")
+    words = words_of(response)
+    assert "parked: the relay gave it up" in words
+    assert "it never reached the topic" in words
+    letter = re.search(r"/dead-letters/([0-9a-f-]{36})/", response.content.decode())[1]
+    assert str(event.id) in words_of(viewer.get(f"/dead-letters/{letter}/"))

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from console.models import AuditEntry
-from relay.facade import declare_topic, get_relay_status, publish
+from relay.facade import declare_topic, get_relay_status, label_key, pause_key, publish
 from relay.types import Aspect, CappedCount, DeferredKey, TopicHold, TopicSpec, TopicUnsent, Verdict
 from tests.web.pages import EVIL, NOW, relay_status, runner, shards, unsent, words_of
 
@@ -180,6 +180,21 @@ def test_failed_keys_come_before_those_that_are_tried_again_with_their_cause(vie
     assert "MSG_SIZE_TOO_LARGE" in words
     assert "1 failed" in words
     assert "none planned" in words
+
+
+def test_a_key_that_a_person_paused_is_not_said_to_be_tried_again(viewer, topic):
+    with transaction.atomic():
+        event = publish(topic, key="ada", type="t", payload=1)
+    pause_key(topic, b"ada", actor="grace", reason="a bad record")
+    with connection.cursor() as cursor:  # as the relay does with a row of a paused key
+        cursor.execute(
+            "INSERT INTO relay_deferred (shard, position, topic, key, event_id)"
+            " SELECT shard, position, topic, key, id FROM relay_outbox WHERE id = %s",
+            [event.id],
+        )
+    words = words_of(viewer.get("/relay/"))
+    assert f"{label_key(b'ada')} of {topic} grace" in words
+    assert "tried again" not in words
 
 
 def test_a_held_topic_says_why_and_since_when(viewer, show):

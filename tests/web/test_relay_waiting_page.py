@@ -64,6 +64,7 @@ def test_the_rows_of_one_key_are_listed_by_naming_one_of_them(viewer, topic):
     response = viewer.get("/relay/waiting/", {"of": events[0].position})
     assert listed(response) == [str(events[0].id), str(events[2].id)]
     assert f"on {topic}" in words_of(response)
+    assert b"Pause this key" in response.content
 
 
 def test_failed_rows_are_apart_from_those_behind_them(viewer, topic):
@@ -82,7 +83,6 @@ def test_acts_are_offered_where_they_can_be_done_and_refused_with_the_reason_whe
     mine = as_role("on-call").get("/relay/waiting/", {"topic": topic})
     assert mine.content.count(b'href="/relay/row/skip/') == 1
     assert mine.content.count(b'href="/relay/key/retry/') == 1
-    assert mine.content.count(b'href="/relay/key/pause/') == 2
     others = as_role("viewer").get("/relay/waiting/", {"topic": topic})
     assert b'href="/relay/row/skip/' not in others.content
     assert "this needs on-call or admin" in words_of(others)
