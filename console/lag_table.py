@@ -9,9 +9,11 @@ from itertools import groupby
 
 from console.charts import Series, Sparkline, sparkline
 from console.words import count_words, join_words
-from relay.types import Aspect, GroupLag, LagOverview, LagPoint, LagWord, PartitionLag, Verdict
+from relay.types import Aspect, GroupLag, LagOverview, LagPoint, LagWord, PartitionLag, Trend, Verdict
 
 SPARK_POINTS = 60
+HOUR_PIECES = 6
+HOUR_PIECE = timedelta(minutes=10)
 SENTENCE_PARTITIONS = 2
 UNREAD_NAMES = 5
 UNREAD_REASONS = 10
@@ -42,11 +44,16 @@ class VerdictCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
-    """One line of the table with its sparkline over the last hour."""
+    """One line of the table: where its lag goes in words, and its sparkline over the last hour.
+
+    `hour`: the greatest lag of each piece of the hour, oldest first (the sparkline's table); None = not known.
+    """
 
     lag: PartitionLag
+    trend: str
     spark: Sparkline
     spark_words: str
+    hour: Sequence[int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,7 @@ class LagTable:
     matching: int
     page: int
     pages: int
+    hour_ends: Sequence[datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +189,13 @@ def lag_table(
         GroupBlock(group=group, rows=[_row(group, p, now) for p in partitions], hidden=hidden.get(group.group, 0))
         for group, partitions in _by_group(part)
     ]
-    return LagTable(blocks=blocks, matching=sum(len(matching) for _, matching in found), page=page, pages=pages)
+    return LagTable(
+        blocks=blocks,
+        matching=sum(len(matching) for _, matching in found),
+        page=page,
+        pages=pages,
+        hour_ends=[now - HOUR_PIECE * left for left in reversed(range(HOUR_PIECES))],
+    )
 
 
 def _by_group(pairs: Sequence[tuple[GroupLag, PartitionLag]]) -> Iterator[tuple[GroupLag, list[PartitionLag]]]:
@@ -213,9 +227,33 @@ def _row(group: GroupLag, partition: PartitionLag, now: datetime) -> PartitionRo
     words = f"lag over the last hour: lowest {min(known):,}, highest {max(known):,}" if known else "no samples yet"
     return PartitionRow(
         lag=partition,
+        trend=trend_words(partition),
         spark=sparkline(recent, at_least=group.allowed_lag, most=SPARK_POINTS),
         spark_words=f"{partition.topic} {partition.partition}: {words}",
+        hour=_hour(partition.history, now),
     )
+
+
+def trend_words(partition: PartitionLag) -> str:
+    """Where the lag goes, with its number: "rising, +12 / min"."""
+    word = partition.trend.value
+    if partition.trend not in (Trend.RISING, Trend.FALLING):
+        return word
+    if partition.in_per_min is None or partition.out_per_min is None:
+        return word
+    change = partition.in_per_min - partition.out_per_min
+    agrees = change > 0 if partition.trend is Trend.RISING else change < 0
+    return f"{word}, {change:+,.0f} / min" if agrees else word
+
+
+def _hour(history: Sequence[LagPoint], now: datetime) -> list[int | None]:
+    pieces: list[int | None] = [None] * HOUR_PIECES
+    for point in history:
+        back, lag = int((now - point.at) / HOUR_PIECE), lag_of(point)
+        if lag is not None and 0 <= back < HOUR_PIECES:
+            place = HOUR_PIECES - 1 - back
+            pieces[place] = max(pieces[place] or 0, lag)
+    return pieces
 
 
 def lag_of(point: LagPoint) -> int | None:

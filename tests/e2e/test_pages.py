@@ -47,9 +47,8 @@ def a_loss(app):
 FOR_NOBODY = {"login"}
 ACTS_AND_PROBES = {
     "incident_acknowledge", "relay_resume", "relay_topic_resume", "relay_topic_retry", "relay_key_resume",
-    "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data", "rewind_apply", "data_loss_settle",
-    "group_stop", "group_start",
-    "logout", "look", "healthz", "readyz",
+    "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
+    "rewind_apply", "data_loss_settle", "group_stop", "group_start", "logout", "look", "healthz", "readyz",
 }  # fmt: skip
 every_page = pytest.mark.parametrize("name", PAGES)
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

@@ -16,8 +16,9 @@ from console.lag_table import (
     lag_table,
     lead_sentence,
     list_unread,
+    trend_words,
 )
-from relay.types import LagPoint, LagWord
+from relay.types import LagPoint, LagWord, Trend
 from tests.web.pages import NOW, group, overview, partition
 
 
@@ -31,6 +32,23 @@ def shown(found):
 
 def point(minutes_ago, committed, end):
     return LagPoint(at=NOW - timedelta(minutes=minutes_ago), committed=committed, begin=0, end=end)
+
+
+def test_a_trend_is_said_with_its_number_where_both_rates_are_known():
+    assert trend_words(partition(trend=Trend.RISING, in_per_min=72.0, out_per_min=60.0)) == "rising, +12 / min"
+    assert trend_words(partition(trend=Trend.FALLING, in_per_min=0.0, out_per_min=1_250.0)) == "falling, -1,250 / min"
+    assert trend_words(partition(trend=Trend.FALLING, in_per_min=None, out_per_min=None)) == "falling"
+    assert trend_words(partition(trend=Trend.RISING, in_per_min=1.0, out_per_min=2.0)) == "rising"
+    assert trend_words(partition(trend=Trend.STEADY, in_per_min=9.0, out_per_min=8.0)) == "steady"
+    assert trend_words(partition()) == "unknown"
+
+
+def test_the_small_line_has_a_table_of_the_hours_pieces_that_keeps_the_peak():
+    history = [point(59, 0, 7), point(25, 0, 900), point(24, 0, 3), point(1, 5, 5), point(70, 0, 10**6)]
+    found = table([group(partitions=[partition(history=history)])])
+    (row,) = found.blocks[0].rows
+    assert row.hour == [7, None, None, 900, None, 0]
+    assert found.hour_ends == [NOW - timedelta(minutes=m) for m in (50, 40, 30, 20, 10, 0)]
 
 
 STALLED = partition(3, word=LagWord.STALLED, reason="no commit for 4 m 10 s, 312 waiting", lag=312)
