@@ -26,13 +26,14 @@ from dlq.types import (
     DeadLetterState,
     DlqStatus,
     FailureClass,
+    Origin,
     PartDigest,
 )
 
 MAX_PAGE_ROWS = 500
 
 _ROW = """id, state, topic, partition, log_offset, group_name, handler, event_id, event_type, key_label,
- failure_class, error_class, error_message, fingerprint, attempts, parked_at"""
+ failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin"""
 
 # One index probe or a handful of small rows each; none scans dead letters. `now` is the database clock.
 _STATUS = """
@@ -211,7 +212,7 @@ def _read_cursor(text: str) -> _Cursor:
 
 def _row(values: Sequence[Any]) -> DeadLetterRow:
     (row_id, state, topic, partition, offset, group, handler, event_id, event_type, key_label, *rest) = values
-    failure_class, error_class, error_message, fingerprint, attempts, parked_at = rest
+    failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin = rest
     return DeadLetterRow(
         id=row_id,
         state=DeadLetterState(state),
@@ -229,12 +230,13 @@ def _row(values: Sequence[Any]) -> DeadLetterRow:
         fingerprint=fingerprint,
         attempts=attempts,
         parked_at=parked_at,
+        origin=Origin(origin),
     )
 
 
 def _as_row(d: DeadLetter) -> DeadLetterRow:
     names = ("id", "state", "topic", "partition", "offset", "group", "handler", "event_id", "event_type", "key_label")
-    failure = ("failure_class", "error_class", "error_message", "fingerprint", "attempts", "parked_at")
+    failure = ("failure_class", "error_class", "error_message", "fingerprint", "attempts", "parked_at", "origin")
     return _row([getattr(d, name) for name in names + failure])
 
 

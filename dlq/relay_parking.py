@@ -29,7 +29,7 @@ def park_row(cursor: Any, row: RowToPark) -> None:
         place=PartitionRef(row.topic, row.shard),
         offset=row.position,
         leader_epoch=None,
-        timestamp_ms=row.published_ms,
+        timestamp_ms=None,  # it never became a record
         key=row.key,
         value=row.value,
         headers=row.headers,

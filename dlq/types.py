@@ -99,6 +99,12 @@ class DeadLetterRow:
     fingerprint: str
     attempts: int
     parked_at: datetime
+    origin: Origin = Origin.CONSUMER
+
+    @property
+    def is_unsent(self) -> bool:
+        """Tell whether the relay parked it: then it has a shard and a position in the outbox, and no place in Kafka."""
+        return self.origin is Origin.RELAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

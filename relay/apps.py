@@ -4,6 +4,10 @@ from django.apps import AppConfig
 
 
 class RelayConfig(AppConfig):
-    """Name and label; wiring at start goes into `ready()`."""
+    """Register the system checks."""
 
     name = "relay"
+
+    def ready(self) -> None:
+        """Register."""
+        from relay import checks  # noqa: F401 - registers by being imported

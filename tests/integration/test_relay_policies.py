@@ -6,8 +6,11 @@ import pytest
 from django.db import connection, transaction
 
 from dlq import relay_parking
+from dlq.facade import get_dead_letter, list_dead_letters
 from dlq.models import DeadLetter
 from dlq.originals import decode_headers
+from dlq.types import DeadLetterFilter
+from relay.checks import check_ports
 from relay.errors import BadPolicy, BadReason, StalePolicy, UnknownTopic
 from relay.facade import (
     get_relay_policy,
@@ -162,6 +165,9 @@ def test_a_parked_row_is_a_dead_letter_and_its_key_goes_on_in_order():
     assert (bytes(letter.original_key), bytes(letter.original_value)) == (b"\xff\x00", b'"%s"' % (b"x" * 5_000))
     assert dict(decode_headers(letter.original_headers))["own"] == b"\xfe"
     assert (open_letters(topic), has_incident(IncidentKind.RELAY_ROW_FAILED, topic)) == (1, False)
+    (row,) = list_dead_letters(DeadLetterFilter(topic=topic), cursor=None, limit=10).rows
+    assert row.is_unsent
+    assert [words for _, words in get_dead_letter(row.id).timeline] == ["published", "parked by relay after 1 try"]
 
 
 def test_a_row_whose_headers_cannot_be_read_is_parked_with_them_as_they_are():
@@ -226,6 +232,13 @@ def test_a_relay_killed_while_it_parks_leaves_one_dead_letter_and_the_order(step
     assert seen == ids([first, *rest])
     assert DeadLetter.objects.get(topic=topic).event_id == large.id
     assert open_letters(topic) == 1
+
+
+def test_an_installation_where_nobody_parks_says_so_and_refuses_the_policy(monkeypatch):
+    monkeypatch.setattr("relay.ports._park", [])
+    assert [problem.id for problem in check_ports()] == ["relay.E001"]
+    with pytest.raises(BadPolicy, match="dead-letter queue"):
+        set_policy(make_topic(create=False), on_failed="park")
 
 
 def open_letters(topic):
