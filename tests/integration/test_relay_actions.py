@@ -1,6 +1,7 @@
 """What people do to the relay: pause and resume a topic or a key, try again now, skip a row."""
 
 import random
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,11 +30,13 @@ from relay.store import Changes, Deferral, Store, connect
 from tests.relay_helpers import (
     alter_topic,
     count_unsent,
+    end_leases,
     event_id,
     first_occurrences,
     make_topic,
     publish_keys,
     read_topic,
+    relay_child,
     running_relay,
     skip_to_now,
     wait_until,
@@ -213,6 +216,26 @@ def test_two_relays_obey_a_pause_within_a_second_or_two_and_keep_the_order():
         resume_topic(topic, actor="ann")
         wait_until(lambda: count_unsent() == 0)
     assert first_occurrences(read_topic(topic)) == expected
+
+
+@pytest.mark.parametrize("step", ["produce", "settle"])
+def test_a_relay_killed_while_a_topic_and_a_key_are_paused_loses_neither_the_pause_nor_the_order(step):
+    paused, other = make_topic("paused"), make_topic("other", partitions=1)
+    pause_topic(paused, actor="ann", reason="x")
+    pause_key(other, b"k0", actor="ann", reason="x")
+    expected, others = publish_keys(paused, keys=4, rows=20), publish_keys(other, keys=3, rows=30)
+    with relay_child(step, 1) as child:
+        assert child.wait(timeout=60) == -signal.SIGKILL
+    end_leases()
+    with running_relay():
+        wait_until(lambda: len(first_occurrences(read_topic(other))) == 2)
+        wait_until(lambda: [d.rows for d in get_relay_status().deferred] == [10])
+        assert read_topic(paused) == []
+        resume_topic(paused, actor="bob")
+        resume_key(other, b"k0", actor="bob")
+        wait_until(lambda: count_unsent() == 0)
+    assert first_occurrences(read_topic(paused)) == expected
+    assert first_occurrences(read_topic(other)) == others
 
 
 def test_a_paused_key_waits_alone_also_when_nothing_of_it_was_there():
