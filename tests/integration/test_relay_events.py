@@ -1,5 +1,6 @@
 """Where an event went: waiting with the reason, skipped, or in Kafka at an offset that the topic itself confirms."""
 
+import json
 import re
 from uuid import uuid4
 
@@ -7,9 +8,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from django.db import connection, transaction
 
-from relay.events import RANGES
+from relay.events import BY_ID, OUTBOX, RANGES, REF
 from relay.facade import find_row, get_event_trace, pause_relay, pause_topic, publish, resume_relay, skip_row
 from relay.kafka.locate import Stretch, find_event_offsets
+from relay.queries import index_plans
 from relay.types import EventState
 from tests.relay_helpers import (
     admin_client,
@@ -204,3 +206,42 @@ def test_a_position_is_found_among_many_ranges_in_a_few_pages():
     assert "relay_range_position" in plan
     first = next(line for line in plan.splitlines() if "Buffers: shared" in line)
     assert sum(int(n) for n in re.findall(r"(?:hit|read)=(\d+)", first)) < 200, plan
+
+
+OLD_ROWS = 50_000
+
+
+def explain(statement, params):
+    """The nodes that read the outbox, and how many pages the statement touched."""
+    with index_plans() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement, params)
+        answer = cursor.fetchone()[0]
+    plan = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+    found, left = [], [plan]
+    while left:
+        node = left.pop()
+        left += node.get("Plans", [])
+        if node.get("Relation Name", "").startswith("relay_outbox"):
+            found.append(node["Node Type"])
+    return set(found), plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+def test_an_event_a_position_and_the_oldest_row_are_found_on_indexes_beside_many_old_rows():
+    topic = make_topic(create=False)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO relay_outbox (topic, key, type) SELECT 'old', convert_to('k' || mod(n, 1000), 'UTF8'), 't'"
+            " FROM generate_series(1, %s) n",
+            [OLD_ROWS],
+        )
+    event = publish_one(topic)
+    shards = list(range(64))
+    for statement, params, pages in (
+        (BY_ID, [event.id, 5], 400),
+        (REF, [shards, event.position], 600),
+        (OUTBOX, [shards], 2_000),
+    ):
+        kinds, touched = explain(statement, params)
+        assert kinds <= {"Index Scan", "Index Only Scan"}, statement
+        assert touched < pages, statement
+    skip_to_now()
