@@ -11,6 +11,7 @@ import time
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.parts.plan import Plan
+from bench.parts.rates import Drain
 from bench.parts.report import Report, machine
 from bench.parts.services import PARTITIONS, World, celery
 from bench.parts.writers import write
@@ -75,12 +76,10 @@ def measure_celery(world: World, plan: Plan, report: Report) -> None:
 
 def measure_drain_wal(world: World, plan: Plan, report: Report) -> None:
     """WAL a row while a backlog is drained."""
-    from bench.parts.rates import WARM_ROWS, drain
-
     with world.relays(1):
-        drain(world, WARM_ROWS)
+        drain = Drain(world)
         before = _wal(world)
-        drain(world, plan.rows)
+        drain.rate(plan.rows)
         _tell_wal(world, report, f"draining {plan.rows:,} rows", rows=plan.rows, before=before, bar=16)
 
 

@@ -13,10 +13,9 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 
 from bench.parts.plan import Plan
-from bench.parts.rates import WARM_ROWS, drain
+from bench.parts.rates import rate_of_one
 from bench.parts.report import Report
 from bench.parts.services import BenchError, World
 from console.stack.programs import BASE_DIR
@@ -45,9 +44,7 @@ def measure_peers(world: World, plan: Plan, report: Report) -> None:
             report.missing(f"one relay process : {words}", f">= {bar}", str(error))
         return
     database = world.make_database("peers")
-    with world.relays(1):
-        drain(world, WARM_ROWS)
-        ours = median([drain(world, plan.rows) for _ in range(plan.repeats)])
+    ours = rate_of_one(world, plan)
     for name, words, bar in PEERS:
         what = f"one relay process : {words}"
         try:

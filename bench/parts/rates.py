@@ -16,7 +16,7 @@ from bench.parts.services import BenchError, World, python, script
 WARM_ROWS = 5_000
 DRAIN_WITHIN_S = 300
 SETTLE_WITHIN_S = 300
-INSERT_CHUNK_ROWS = 500_000
+PARTITION_ROWS = 1_000_000
 _SOURCE = """
 CREATE TABLE bench_source AS
 SELECT n, convert_to('key-' || n %% 10000, 'UTF8') AS key,
@@ -39,9 +39,11 @@ INSERT INTO relay_outbox (topic, key, type, payload)
 SELECT %s, convert_to('key-' || n %% 10000, 'UTF8'), 'bench.row', convert_to(repeat(md5(n::text), 15), 'UTF8')
 FROM generate_series(1, %s) n
 """
-_SKIP = """
-UPDATE relay_checkpoint SET hw = (SELECT last_value FROM relay_outbox_position), snapshot = pg_current_snapshot(),
-    late_cursor = 0, late_snapshot = NULL, epoch = epoch + 1, holder = NULL
+_PASS = """
+WITH last AS MATERIALIZED (SELECT last_value AS position FROM relay_outbox_position)
+UPDATE relay_checkpoint SET hw = last.position, late_floor = last.position, late_cursor = 0, late_snapshot = NULL,
+    snapshot = pg_current_snapshot(), epoch = epoch + 1, holder = NULL
+FROM last
 """
 _HELD = "SELECT pg_current_xact_id(), pg_current_snapshot()"
 
@@ -63,24 +65,36 @@ def produce_alone(world: World, rows: int, *, headers: bool = False) -> float:
     return rows / float(done.stdout)
 
 
-def drain(world: World, rows: int) -> float:
-    """Rows per second of the relays that run: from the commit of all rows until the broker has them."""
-    topic = world.make_topic("relay")
-    world.sql(_INSERT, [topic, rows])
-    began = monotonic()
-    return rows / (world.wait_for_records(topic, rows, DRAIN_WITHIN_S) - began)
+class Drain:
+    """Lets the relays that run publish a backlog to one topic, which they know from its first, small round on."""
+
+    def __init__(self, world: World):
+        self._world = world
+        self._topic = world.make_topic("relay")
+        self._sent = 0
+        self.rate(WARM_ROWS)
+
+    def rate(self, rows: int) -> float:
+        """Rows per second: from the commit of all rows at once until the broker has them."""
+        self._world.sql(_INSERT, [self._topic, rows])
+        began = monotonic()
+        self._sent += rows
+        return rows / (self._world.wait_for_records(self._topic, self._sent, DRAIN_WITHIN_S) - began)
 
 
 def measure_rates(world: World, plan: Plan, report: Report) -> None:
     """One relay and two: producing alone."""
-    with_headers = produce_alone(world, plan.rows, headers=True)
+    produce_alone(world, WARM_ROWS)
+    with_headers = median([produce_alone(world, plan.rows, headers=True) for _ in range(plan.repeats)])
     for count, words, bar in ((1, "one relay process", 0.35), (2, "two relay processes", 0.6)):
         alone, relayed = [], []
         with world.relays(count):
-            drain(world, WARM_ROWS)
+            drain = Drain(world)
             for _ in range(plan.repeats):
                 alone.append(produce_alone(world, plan.rows))
-                relayed.append(drain(world, plan.rows))
+                relayed.append(drain.rate(plan.rows))
+        if count == 1:
+            world.rate_of_one = median(relayed)
         report.at_least(
             f"{words} : producing the same payloads alone, {plan.rows:,} rows",
             median(relayed) / median(alone),
@@ -90,45 +104,39 @@ def measure_rates(world: World, plan: Plan, report: Report) -> None:
         )
 
 
-def measure_burdens(world: World, plan: Plan, report: Report) -> None:
-    """One relay with a burden : the same relay without, in turns."""
-    _compare(world, plan, report, "with a snapshot held by an idle transaction", bar=0.5, burden=_held_snapshot)
-    words = f"with {plan.blocked_keys:,} keys deferred of {plan.rows_a_blocked_key} rows each"
-    _compare(world, plan, report, words, bar=0.75, burden=lambda w: _blocked_keys(w, plan))
-    # The old rows stay: so the rates without them come first.
-    with world.relays(1):
-        drain(world, WARM_ROWS)
-        without = [drain(world, plan.rows) for _ in range(plan.repeats)]
-    _make_old_rows(world, plan.old_rows)
-    with world.relays(1):
-        drain(world, WARM_ROWS)
-        burdened = [drain(world, plan.rows) for _ in range(plan.repeats)]
-    _tell(report, plan, f"with {plan.old_rows:,} old rows", bar=0.75, burdened=burdened, without=without)
-
-
-def _compare(world, plan, report, words, *, bar, burden) -> None:
-    burdened, without = [], []
-    for _ in range(plan.repeats if not plan.is_quick else 1):
+def rate_of_one(world: World, plan: Plan) -> float:
+    """Rows per second of one relay process, as measured in this run; measured now if it was not."""
+    if world.rate_of_one is None:
         with world.relays(1):
-            drain(world, WARM_ROWS)
-            without += [drain(world, plan.rows) for _ in range(2)]
-            with burden(world):
-                drain(world, WARM_ROWS)
-                burdened += [drain(world, plan.rows) for _ in range(2)]
-    _tell(report, plan, words, bar=bar, burdened=burdened, without=without)
+            drain = Drain(world)
+            world.rate_of_one = median([drain.rate(plan.rows) for _ in range(plan.repeats)])
+    return world.rate_of_one
 
 
-def _tell(report, plan, words, *, bar, burdened, without) -> None:
-    report.at_least(
-        f"one relay process {words} : without, {plan.rows:,} rows",
-        median(burdened) / median(without),
-        bar,
-        detail=f"with {spread(burdened)}, without {spread(without)} rows/s",
+def measure_burdens(world: World, plan: Plan, report: Report) -> None:
+    """One relay with a burden : the same relay just before. The old rows stay, so they are there with the deferred."""
+    burdens = (
+        ("with a snapshot held by an idle transaction", 0.5, _held_snapshot),
+        (f"with {plan.old_rows:,} old rows", 0.75, _old_rows),
+        (f"with {plan.blocked_keys:,} keys deferred of {plan.rows_a_blocked_key} rows each", 0.75, _blocked_keys),
     )
+    with world.relays(1):
+        drain = Drain(world)
+        for words, bar, burden in burdens:
+            without = [drain.rate(plan.rows) for _ in range(plan.repeats)]
+            with burden(world, plan):
+                drain.rate(WARM_ROWS)
+                burdened = [drain.rate(plan.rows) for _ in range(plan.repeats)]
+            report.at_least(
+                f"one relay process {words} : without, {plan.rows:,} rows",
+                median(burdened) / median(without),
+                bar,
+                detail=f"with {spread(burdened)}, without {spread(without)} rows/s",
+            )
 
 
 @contextmanager
-def _held_snapshot(world: World):
+def _held_snapshot(world: World, _plan: Plan):
     with world.connect() as conn:
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         conn.execute(_HELD)
@@ -144,14 +152,20 @@ def _blocked_keys(world: World, plan: Plan):
     deferred = "SELECT count(*) FROM relay_deferred WHERE topic = %s"
     world.wait_until(lambda: world.one(deferred, [topic]) == count, f"{count:,} rows are deferred", SETTLE_WITHIN_S)
     yield
-    world.sql("DELETE FROM relay_deferred WHERE topic = %s", [topic])
 
 
-def _make_old_rows(world: World, count: int) -> None:
-    """Rows that were published long ago, by a relay that is not measured: the places are moved past them."""
+@contextmanager
+def _old_rows(world: World, plan: Plan):
+    """Rows that count as published long ago: the places pass them in the transaction that inserts them.
+
+    The relay that runs finds its shards lost, and claims them again behind the old rows.
+    """
     topic = world.make_topic("old")
-    for start in range(0, count, INSERT_CHUNK_ROWS):
-        world.sql("SELECT relay_outbox_ensure_partitions(1000000, 8)")
-        world.sql(_OLD, [topic, min(INSERT_CHUNK_ROWS, count - start)])
-    world.sql(_SKIP)
+    ahead = plan.old_rows // PARTITION_ROWS + 8
+    world.sql("SELECT relay_outbox_ensure_partitions(%s, %s)", [PARTITION_ROWS, ahead])
+    with world.connect() as conn:
+        conn.execute(_OLD, [topic, plan.old_rows])
+        conn.execute(_PASS)
     world.sql("ANALYZE relay_outbox")
+    world.wait_until(lambda: world.are_sharing(1), "the relay has its shards again")
+    yield

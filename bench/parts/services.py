@@ -55,6 +55,7 @@ class World:
         self.folder = make_scratch_folder("bench-")
         self.stack = DurableStack(self.folder / "stack")
         self.env: dict[str, str] = {}
+        self.rate_of_one: float | None = None  # rows per second of one relay process, once it was measured
 
     def __enter__(self):
         try:

@@ -4,6 +4,7 @@ import asyncio
 
 from common import AwaitedKafka, Task, tell_loaded
 from faststream_outbox import OutboxBroker, make_outbox_table
+from faststream_outbox.annotations import OutboxMessage
 from sqlalchemy import MetaData, insert
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -36,9 +37,8 @@ async def main():
         terminal_flush_batch_size=100,
         decoder=_keep_bytes,
     )
-    async def relay(message: bytes) -> None:
-        key, payload = message
-        await kafka.send(task.topic, key, payload)
+    async def relay(payload: bytes, message: OutboxMessage) -> None:
+        await kafka.send(task.topic, message.headers["key"], payload)
 
     tell_loaded()
     await broker.start()
@@ -46,7 +46,7 @@ async def main():
 
 
 async def _keep_bytes(message):
-    return message.headers.get("key"), message.body
+    return message.body
 
 
 if __name__ == "__main__":
