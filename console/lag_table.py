@@ -236,6 +236,8 @@ def _row(group: GroupLag, partition: PartitionLag, now: datetime) -> PartitionRo
 
 def trend_words(partition: PartitionLag) -> str:
     """Where the lag goes, with its number: "rising, +12 / min"."""
+    if partition.lag == 0:
+        return "none"
     word = partition.trend.value
     if partition.trend not in (Trend.RISING, Trend.FALLING):
         return word

@@ -65,7 +65,7 @@ def watch_once() -> bool:
 def _watch() -> None:
     look = _Look(
         relay=_guarded("relay", relay.get_relay_status),
-        lag=_guarded("lag", relay.get_lag_state),
+        lag=_guarded("lag", relay.get_lag_troubles),
         dlq=_guarded("dlq", dlq.get_dlq_status),
         topics=_guarded("topics", lambda: list(relay.list_topics())),
         processes=_guarded("processes", relay.list_processes),

@@ -30,7 +30,7 @@ from relay.kafka.consumer import ConsumerConfigError, ConsumerUnavailable, check
 from relay.kafka.raw import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
 from relay.keys import label_key
 from relay.lag import collect_lag, set_allowed_lag
-from relay.lag_queries import get_allowed_lag, get_lag_history, get_lag_overview, get_lag_state
+from relay.lag_queries import get_allowed_lag, get_lag_history, get_lag_overview, get_lag_state, get_lag_troubles
 from relay.policies import (
     get_relay_policy,
     list_policy_versions,
@@ -104,6 +104,7 @@ __all__ = [
     "get_lag_history",
     "get_lag_overview",
     "get_lag_state",
+    "get_lag_troubles",
     "get_outbox_state",
     "get_relay_history",
     "get_relay_policy",

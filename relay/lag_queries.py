@@ -3,11 +3,13 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.db.models.expressions import RawSQL
 
 from relay.domain.lag import (
     WORST_FIRST,
@@ -40,6 +42,10 @@ _SPARKS = """
 SELECT series, at, committed, begin_offset, end_offset FROM relay_lag_minute
 WHERE series = ANY(%s) AND bucket > clock_timestamp() - make_interval(mins => %s) ORDER BY series, bucket
 """
+_TROUBLES = """
+SELECT id FROM relay_lag_latest WHERE word NOT IN ('ok', 'idle', 'unknown') OR error <> ''
+UNION (SELECT id FROM relay_lag_latest ORDER BY greatest(0, end_offset - committed) DESC NULLS LAST LIMIT 1)
+"""
 _LAST = """
 SELECT finished_at, extract(epoch FROM clock_timestamp() - finished_at)::float, collector, pass_s, interval_s,
        errors::text
@@ -60,6 +66,20 @@ def get_lag_overview() -> LagOverview:
 def get_lag_state() -> LagOverview:
     """The overview without histories; four queries."""
     return _overview(_latest_rows(), {})
+
+
+def get_lag_troubles() -> LagOverview:
+    """The overview of what needs somebody: of each group only the partitions whose verdict or error says so.
+
+    The partition with the most lag of all is there too. A group without any is ok; four queries, and their cost grows
+    with what is wrong, not with what is there.
+    """
+    rows = list(LagLatest.objects.defer("recent").filter(pk__in=RawSQL(_TROUBLES, [])).order_by("id"))  # noqa: S611
+    found = _overview(rows, {})
+    calm = lag_verdict(LagWord.OK, "no partition needs anybody")
+    return replace(
+        found, groups=[g if g.partitions or g.error else replace(g, verdict=calm) for g in found.groups]
+    )
 
 
 def get_lag_history(

@@ -23,6 +23,12 @@ def fresh_probe(monkeypatch):
     monkeypatch.setattr(watch, "_probe", watch._ValkeyProbe())
 
 
+@pytest.fixture(autouse=True)
+def no_grace(settings):
+    """The processes of these tests are all young (`tests/unit/test_starting.py` has the grace)."""
+    settings.STARTING_GRACE_S = 0
+
+
 def look():
     with connection.cursor() as cursor:
         cursor.execute("UPDATE relay_sweep SET last_started_at = NULL")
@@ -134,7 +140,7 @@ def test_a_source_that_fails_blinds_the_watch_to_nothing_else(monkeypatch):
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 / 0")
 
-    monkeypatch.setattr(watch.relay, "get_lag_state", broken)
+    monkeypatch.setattr(watch.relay, "get_lag_troubles", broken)
     record_heartbeat(Role.RELAY, "relay-1")
     age_process("relay-1", settings.PROCESS_LOST_AFTER_S + 1)
     found = look()

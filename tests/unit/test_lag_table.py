@@ -41,6 +41,7 @@ def test_a_trend_is_said_with_its_number_where_both_rates_are_known():
     assert trend_words(partition(trend=Trend.RISING, in_per_min=1.0, out_per_min=2.0)) == "rising"
     assert trend_words(partition(trend=Trend.STEADY, in_per_min=9.0, out_per_min=8.0)) == "steady"
     assert trend_words(partition()) == "unknown"
+    assert trend_words(partition(lag=0, trend=Trend.RISING)) == "none"
 
 
 def test_the_small_line_has_a_table_of_the_hours_pieces_that_keeps_the_peak():
