@@ -183,6 +183,7 @@ class Engine:
         self.failed_rows: list[tuple[OutRow, Failure]] = []
         self.failed_topics: dict[str, Failure] = {}
         self.order_broken: list[Deferral] = []
+        self.remade_topics: set[str] = set()
         self.clock_offset_ms = 0.0
         self.buckets = [0] * histogram.SIZE
         self.settled_rows = 0
@@ -190,6 +191,7 @@ class Engine:
         self._hungry: frozenset[int] = frozenset()
         self._row_bytes = 1_000.0
         self._queued_topics: set[str] = set()
+        self._topic_ids: dict[str, str] = {}
         self._ranges: dict[tuple[str, int], _Range] = {}
         self._touched: dict[int, int] = {}
         self._changed: dict[tuple[int, int], Deferral | None] = {}
@@ -422,10 +424,18 @@ class Engine:
         """Take in what the broker says; holds of a topic that is back begin to resume."""
         for fact in facts:
             self.topics[fact.name] = (fact, now)
+            self._note_topic_id(fact)
             if fact.failure is None and fact.name not in self.paused_topics:
                 for hold in self.holds.values():
                     if hold.topic == fact.name and not hold.resuming:
                         hold.resuming, hold.caught_up = True, False
+
+    def _note_topic_id(self, fact: TopicFacts) -> None:
+        if fact.topic_id is None:
+            return
+        if self._topic_ids.get(fact.name, fact.topic_id) != fact.topic_id:
+            self.remade_topics.add(fact.name)
+        self._topic_ids[fact.name] = fact.topic_id
 
     def _deferred_topics(self) -> set[str]:
         return {topic for topic, _ in self.keys}

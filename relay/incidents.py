@@ -12,7 +12,14 @@ from relay.types import IncidentKind, IncidentView, Severity
 
 RECENT_INCIDENTS = 20
 # They tell of what has happened: nothing becomes right by itself, so whoever takes one closes it.
-TOLD_ONCE = frozenset({IncidentKind.RELAY_ORDER_BROKEN, IncidentKind.RELAY_RESTORED, IncidentKind.RELAY_DUPLICATE_ID})
+TOLD_ONCE = frozenset(
+    {
+        IncidentKind.RELAY_ORDER_BROKEN,
+        IncidentKind.RELAY_TOPIC_REMADE,
+        IncidentKind.RELAY_RESTORED,
+        IncidentKind.RELAY_DUPLICATE_ID,
+    }
+)
 
 _OPEN = """
 INSERT INTO relay_incident AS i (kind, cause, severity, title, meaning, action, link, times)

@@ -39,6 +39,17 @@ def _tell(engine: Engine, circuit: Circuit) -> None:
             link=LINK,
         )
         del engine.failed_topics[topic]
+    for topic in list(engine.remade_topics):
+        open_incident(
+            IncidentKind.RELAY_TOPIC_REMADE,
+            topic,
+            title=f"Topic {topic} was deleted and made anew",
+            meaning="Kafka has another topic under this name than the relay published to. What was in it is gone: "
+            "consumers that had not read it have lost it. The relay goes on with what it had not published.",
+            action="See what each consumer of it had read, publish again what is missing, and take this: it closes.",
+            link=LINK,
+        )
+        engine.remade_topics.discard(topic)
     while engine.failed_rows:
         row, failure = engine.failed_rows[0]
         open_incident(

@@ -83,6 +83,7 @@ class IncidentKind(StrEnum):
     RELAY_UNSENT_OLD = "relay_unsent_old"
     RELAY_CLUSTER_DOWN = "relay_cluster_down"
     RELAY_TOPIC_FAILED = "relay_topic_failed"
+    RELAY_TOPIC_REMADE = "relay_topic_remade"
     RELAY_ROW_FAILED = "relay_row_failed"
     RELAY_ORDER_BROKEN = "relay_order_broken"
     RELAY_RESTORED = "relay_restored"

@@ -26,11 +26,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """What the broker says of a topic. `failure` is set when nothing can be published to it now."""
+    """What the broker says of a topic. `failure` is set when nothing can be published to it now.
+
+    `topic_id` tells a topic from one that was made anew under its name; None = the broker gives none.
+    """
 
     name: str
     partitions: int = 0
     max_message_bytes: int | None = None
+    topic_id: str | None = None
     failure: Failure | None = None
 
 

@@ -219,14 +219,19 @@ class ClusterProbe:
 
 def _read_facts(name: str, topic: "Future[Any]", limit: "Future[Any]") -> TopicFacts:
     try:
-        partitions = len(topic.result().partitions)
+        found = topic.result()
     except KafkaException as error:
         failure = classify(error.args[0])
         if failure.scope is Scope.CLUSTER:
             raise ClusterUnreachableError(failure.text) from error
         # A broker that knows the topic's name as invalid says so here: the topic's failure, not the row's.
         return TopicFacts(name=name, failure=Failure(scope=Scope.TOPIC, code=failure.code, text=failure.text))
-    return TopicFacts(name=name, partitions=partitions, max_message_bytes=_read_limit(limit))
+    return TopicFacts(
+        name=name,
+        partitions=len(found.partitions),
+        max_message_bytes=_read_limit(limit),
+        topic_id=None if found.topic_id is None else str(found.topic_id),
+    )
 
 
 def _read_limit(future: "Future[Any]") -> int | None:

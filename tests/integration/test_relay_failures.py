@@ -202,6 +202,8 @@ def test_a_topic_that_is_deleted_under_the_relay_is_held_and_resumes_in_order_wh
         assert not runner.circuit.is_open
         create_missing_topics([get_topic(gone)])
         wait_until(lambda: count_unsent() == 0)
+        wait_until(lambda: has_incident(IncidentKind.RELAY_TOPIC_REMADE, gone))
+        assert not has_incident(IncidentKind.RELAY_TOPIC_REMADE, present)
     assert first_occurrences(read_topic(gone)) == held
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM relay_deferred")
