@@ -502,16 +502,18 @@ class Engine:
         self.unacked_bytes -= row.size
 
     def _on_report(self, row: OutRow, report: Report) -> None:
-        self._landed(row)
-        if isinstance(report, Acked):
-            self._count(row, report)
-            row.acked = True
-            if self.keys and row.key_id in self.keys:
-                self._note_order(row)
-            self._settle_row(row)
-        else:
+        self.unacked -= 1
+        self.unacked_bytes -= row.size
+        if not isinstance(report, Acked):
             self._doubt(row.topic)
             self._refuse(row, report)
+            return
+        self._count(row, report)
+        row.acked = True
+        if self.keys and row.key_id in self.keys:
+            self._note_order(row)
+        if row.round is not None:
+            row.round.pending -= 1
 
     def _doubt(self, topic: str) -> None:
         """Ask anew about a topic that refused what its facts allow."""
@@ -886,8 +888,18 @@ def _check(row: OutRow, facts: TopicFacts) -> tuple[list[envelope.Header], Failu
         headers = row.headers()
     except BadHeaders as error:
         return [], Failure(scope=Scope.ROW, code="bad_headers", text=str(error), permanent=True)
+    if _fits_surely(row, facts):
+        return headers, None
     size = envelope.count_wire_bytes(row.key, row.payload, headers)
     return headers, check_record(facts, wire_bytes=size, partition=row.partition)
+
+
+def _fits_surely(row: OutRow, facts: TopicFacts) -> bool:
+    """Nearly every row; what is left is counted exactly."""
+    if facts.failure is not None or row.partition is not None or row.stored_headers is not None:
+        return False
+    limit = facts.max_message_bytes
+    return limit is None or envelope.fits_surely(limit, row.size, event_type=row.type, content_type=row.content_type)
 
 
 def _insert(waiting: deque[Deferral], deferral: Deferral) -> bool:

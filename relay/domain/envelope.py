@@ -18,6 +18,8 @@ RESERVED_HEADERS = frozenset({"event-id", "event-type", "published-at", "content
 # What a record costs on the wire beyond its own bytes: batch header 61, record header about 21, 10 a header.
 BATCH_OVERHEAD_BYTES = 90
 HEADER_OVERHEAD_BYTES = 10
+# The relay's four headers without the values of event type and content type, the batch around them included.
+RELAY_HEADERS_BYTES = 300
 
 HeaderValue = str | bytes | None
 Header = tuple[str, bytes | None]
@@ -148,6 +150,11 @@ def build_headers(
         ("content-type", content_type.encode()),
         *own,
     ]
+
+
+def fits_surely(limit: int, key_value_bytes: int, *, event_type: str, content_type: str) -> bool:
+    """Tell without counting that a record without headers of its own takes at most `limit` bytes on the wire."""
+    return key_value_bytes + RELAY_HEADERS_BYTES + 4 * (len(event_type) + len(content_type)) <= limit
 
 
 def count_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

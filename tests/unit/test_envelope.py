@@ -1,4 +1,5 @@
 import json
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -32,3 +33,20 @@ def test_the_wire_size_bounds_the_plain_size():
     headers = [("é", b"12"), ("b", None)]
     assert envelope.count_bytes(b"k", b"vv", headers) == 3 + 4 + 1
     assert envelope.count_wire_bytes(b"k", b"vv", headers) == 8 + 90 + 20
+
+
+plain = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
+
+
+@given(plain, plain, st.binary(min_size=1), st.binary(), st.integers(0, 1_500))
+def test_what_surely_fits_fits_when_it_is_counted(event_type, content_type, key, value, limit):
+    headers = envelope.build_headers(
+        event_id=UUID(int=1), event_type=event_type, published_ms=10**13, content_type=content_type
+    )
+    exact = envelope.count_wire_bytes(key, value, headers)
+    surely = envelope.fits_surely(limit, len(key) + len(value), event_type=event_type, content_type=content_type)
+    assert not surely or exact <= limit
+
+
+def test_a_small_record_surely_fits_a_usual_topic():
+    assert envelope.fits_surely(1_000_000, 500, event_type="refund.proposed", content_type="application/json")
