@@ -222,3 +222,10 @@ def test_an_unknown_loss_is_not_found(on_call):
     assert on_call.get("/lag/data-loss/424242/").status_code == 404
     settled = on_call.post("/lag/data-loss/424242/settle/", {"choice": "first", "seen": "", "reason": "r"})
     assert settled.status_code == 409
+
+
+def test_an_answer_to_a_form_lives_on_from_a_page_that_takes_get(on_call, line):
+    page = preview(on_call, line)
+    refused = apply(on_call, page, reason="")
+    assert b'data-live-url="/lag/"' in refused.content
+    assert b"data-live-url" not in page.content
