@@ -51,11 +51,11 @@ class Relays:
         child.send_signal(signal.SIGKILL)
         child.wait()
         self.kills += 1
+        self._children[index] = self._start()
         with connection.cursor() as cursor:
             cursor.execute("DELETE FROM relay_process WHERE name = %s", [name])  # nobody need look for it
             if self.kills % LEASE_RUNS_OUT_EVERY:
                 cursor.execute("DELETE FROM relay_runner WHERE name = %s", [name])
-        self._children[index] = self._start()
 
     def stop(self) -> None:
         """Stop all of them; what does not stop in time is killed."""

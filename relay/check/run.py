@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from django.db import Error as DatabaseError
 from django.db import connection
 
 from relay.check.judge import Record, Verdict, judge
@@ -147,14 +148,17 @@ class _Run:
         """Kill, tell and wait until everything is written, killed and drained; False = the time is over."""
         deadline = self._began + self._plan.timeout_s
         tell_at = self._began
+        acknowledged = 0
         while time.monotonic() < deadline:
             self._relays.look()
-            acknowledged = self._table.count_acknowledged()
-            self._kill_if_due(acknowledged)
-            if self._writers.is_done and not self._writing_s:
-                self._writing_s = time.monotonic() - self._began
-            if self._is_over():
-                return True
+            try:
+                acknowledged = self._table.count_acknowledged()
+                self._kill_if_due(acknowledged)
+                if self._is_over():
+                    return True
+            except DatabaseError as error:  # it may restart meanwhile: relays and writers reconnect, too
+                self._tell(f"the database is away: {type(error).__name__}")
+                connection.close()
             if time.monotonic() >= tell_at:
                 self._tell_progress(acknowledged)
                 tell_at += TELL_EVERY_S
@@ -162,6 +166,8 @@ class _Run:
         return False
 
     def _is_over(self) -> bool:
+        if self._writers.is_done and not self._writing_s:
+            self._writing_s = time.monotonic() - self._began
         return self._writers.is_done and self._relays.kills >= self._plan.kills and self._table.is_drained()
 
     def _kill_if_due(self, acknowledged: int) -> None:
