@@ -30,6 +30,7 @@ from relay.facade import (
 )
 from relay.types import (
     Aspect,
+    DeferredKey,
     OutboxState,
     RelayPause,
     RelayPoint,
@@ -124,7 +125,7 @@ def _read_page() -> dict[str, object]:
         "holds": [hold for hold in status.holds if (hold.topic, None) not in paused],
         "topic_pauses": [pause for pause in pauses if pause.key is None],
         "key_pauses": [pause for pause in pauses if pause.key is not None],
-        "topics": _topic_lines(status, pauses, policies),
+        "topics": _topic_lines(status, set_aside, pauses, policies),
         "skipped": skipped,
         "outbox": outbox,
         "partitions_low": status.partitions_ahead <= settings.RELAY_PARTITIONS_LOW,
@@ -141,12 +142,17 @@ def _worth_listing(status: RelayStatus) -> list[UnsentRow]:
     return seen[: settings.RELAY_OLDEST_LISTED]
 
 
-def _topic_lines(status: RelayStatus, pauses: Sequence[RelayPause], policies: Sequence[RelayPolicy]) -> list[TopicLine]:
+def _topic_lines(
+    status: RelayStatus,
+    set_aside: Sequence[DeferredKey],
+    pauses: Sequence[RelayPause],
+    policies: Sequence[RelayPolicy],
+) -> list[TopicLine]:
     """Every declared topic and every topic with unsent rows; those that wait first, then by name."""
     unsent = {topic.topic: topic for topic in status.unsent_by_topic}
     declared = {policy.topic: policy for policy in policies}
     paused = {pause.topic: pause for pause in pauses if pause.key is None}
-    set_aside = Counter(key.topic for key in status.deferred)
+    keys = Counter(key.topic for key in set_aside)
     names = sorted(
         unsent.keys() | declared.keys() | paused.keys(),
         key=lambda name: (name not in paused, -(unsent[name].unsent.value if name in unsent else 0), name),
@@ -155,7 +161,7 @@ def _topic_lines(status: RelayStatus, pauses: Sequence[RelayPause], policies: Se
         TopicLine(
             topic=name,
             unsent=unsent.get(name),
-            keys_set_aside=set_aside[name],
+            keys_set_aside=keys[name],
             pause=paused.get(name),
             policy=declared.get(name),
         )

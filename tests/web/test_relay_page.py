@@ -195,6 +195,7 @@ def test_a_key_that_a_person_paused_is_not_said_to_be_tried_again(viewer, topic)
     words = words_of(viewer.get("/relay/"))
     assert f"{label_key(b'ada')} of {topic} grace" in words
     assert "tried again" not in words
+    assert "Retry" not in words
 
 
 def test_a_held_topic_says_why_and_since_when(viewer, show):
