@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 
 from relay import queries, store
 from relay.domain.places import Place, Snapshot
 from relay.facade import get_relay_status
-from tests.relay_helpers import skip_to_now
+from tests.relay_helpers import open_connection, skip_to_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -17,12 +18,17 @@ OLD_ROWS = 200_000
 
 @pytest.fixture(scope="module")
 def _old_rows(django_db_setup, django_db_blocker):
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
+    with django_db_blocker.unblock():
+        insert_old(OLD_ROWS)
+
+
+def insert_old(rows):
+    with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO relay_outbox (topic, key, type, payload)"
             " SELECT 'old', convert_to('k' || n %% 1000, 'UTF8'), 't', convert_to(repeat('x', 100), 'UTF8')"
             " FROM generate_series(1, %s) n",
-            [OLD_ROWS],
+            [rows],
         )
 
 
@@ -71,6 +77,62 @@ def test_a_rounds_read_touches_few_pages_beside_many_old_rows(statement, analyse
     )
     assert_on_indexes(outbox)
     assert touched < 2_500
+
+
+@pytest.mark.usefixtures("_old_rows")
+def test_a_read_beside_a_transaction_that_is_open_for_long_touches_few_pages():
+    with open_connection() as idle:
+        idle.execute("SELECT pg_current_xact_id()")
+        insert_new(20_000, keys=1_000)
+        skip_to_now()
+        insert_new(20)
+        params = store._reader_params(readers(), 1_000)
+        assert params["xips"] == [] or len(params["xips"]) < 100
+        for statement in (store._LATE, store._FRESH):
+            outbox, touched, _ = explain(statement, params)
+            assert_on_indexes(outbox)
+            assert touched < 2_500
+    skip_to_now()
+
+
+@pytest.mark.usefixtures("_old_rows")
+def test_the_rows_that_the_page_shows_are_looked_up_one_by_one():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT shard, position FROM relay_outbox WHERE topic = 'old' AND shard = 1 LIMIT 20")
+        places = cursor.fetchall()
+    shards, positions = [s for s, _ in places], [p for _, p in places]
+    outbox, touched, plan = explain(
+        queries.DETAILS,
+        {"shards": shards, "positions": positions, "first": min(positions), "last": max(positions)},
+    )
+    assert_on_indexes(outbox)
+    assert plan["Actual Rows"] == 20
+    assert touched < 500
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_000)
+@pytest.mark.usefixtures("_old_rows")
+def test_every_read_stays_on_its_indexes_with_ten_million_old_rows():
+    for _ in range(98):  # beside the 200,000 that are there
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT relay_outbox_ensure_partitions(%s, 8)", [settings.RELAY_PARTITION_ROWS])
+        insert_old(100_000)
+    skip_to_now()
+    insert_new(20)
+    params = store._reader_params(readers(), 1_000)
+    for statement in (store._LATE, store._FRESH):
+        outbox, touched, _ = explain(statement, params)
+        assert_on_indexes(outbox)
+        assert touched < 5_000
+    outbox, touched, _ = waiting_plan()
+    assert_on_indexes(outbox)
+    assert touched < 3_000
+    _, last = checkpoints()
+    outbox, touched, _ = explain(queries.APPENDED, queries.appended_params(last))
+    assert_on_indexes(outbox)
+    assert touched < 6_000
+    skip_to_now()
 
 
 def checkpoints():
