@@ -94,7 +94,9 @@ TABLE = {
         data={"choice": "first", "seen": "", "reason": "r"},
     ),
     "group_stop": Line(
-        get=signed_in(405), post=statuses(groups_with(Action.SWITCH_GROUP), 422), data={"group": "nobody", "reason": "r"}
+        get=signed_in(405),
+        post=statuses(groups_with(Action.SWITCH_GROUP), 422),
+        data={"group": "nobody", "reason": "r"},
     ),
     "group_start": Line(
         get=signed_in(405), post=statuses(groups_with(Action.SWITCH_GROUP), 422), data={"group": "nobody"}
@@ -265,5 +267,8 @@ def test_every_action_is_used_by_a_page_or_an_act():
         Action.PAUSE_RELAY,
         Action.RESUME_RELAY,
         Action.SET_ALLOWED_LAG,
+        Action.REWIND_GROUP,
+        Action.SWITCH_GROUP,
+        Action.SETTLE_DATA_LOSS,
     }
     assert used == set(Action)
