@@ -1,6 +1,7 @@
 """The door of the dlq app: other apps call what is listed here and nothing else of it."""
 
 from dlq.applied import AppliedCount, count_applied
+from dlq.foreign import BadImport, ForeignImportError, ImportReport, import_dead_letters
 from dlq.handlers import Tx, UnknownGroup, handler, list_groups
 from dlq.losses import DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
 from dlq.queries import BadCursor, BadFilter, BadQuery, get_dead_letter, get_dlq_status, list_dead_letters
@@ -13,10 +14,13 @@ __all__ = [
     "AppliedCount",
     "BadCursor",
     "BadFilter",
+    "BadImport",
     "BadQuery",
     "ConsumerDied",
     "DataLoss",
+    "ForeignImportError",
     "GroupSwitch",
+    "ImportReport",
     "NotStopped",
     "StaleLoss",
     "Tx",
@@ -30,6 +34,7 @@ __all__ = [
     "get_switch",
     "get_switches",
     "handler",
+    "import_dead_letters",
     "list_dead_letters",
     "list_groups",
     "list_open_losses",

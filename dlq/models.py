@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from dlq.types import DeadLetterState, FailureClass, LossChoice, Origin
+from dlq.types import DeadLetterState, FailureClass, Family, LossChoice, Origin
 
 GROUP_LIMIT = 200
 TOPIC_LIMIT = 249
@@ -94,6 +94,12 @@ class DeadLetter(models.Model):
                 nulls_distinct=False,
                 name="dlq_dead_letter_once_a_record",
             ),
+            models.UniqueConstraint(
+                fields=["topic", "partition", "offset", "topic_id"],
+                condition=Q(origin=Origin.FOREIGN.value),
+                nulls_distinct=False,
+                name="dlq_dead_letter_imported_once",
+            ),
             models.CheckConstraint(
                 condition=Q(state__in=[s.value for s in DeadLetterState]), name="dlq_dead_letter_known_state"
             ),
@@ -119,6 +125,45 @@ class DeadLetter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.group} {self.topic}/{self.partition}@{self.offset}"
+
+
+class ForeignStop(models.Model):
+    """Where a foreign dead letter failed, as its headers tell: number 0 is the first place, later ones follow.
+
+    Each imported dead letter has at least one. The index finds the dead letters of one original record.
+    """
+
+    pk = models.CompositePrimaryKey("dead_letter", "number")
+    dead_letter = models.ForeignKey(DeadLetter, on_delete=models.CASCADE, related_name="stops", db_index=False)
+    number = models.SmallIntegerField()
+    family = models.CharField(max_length=20, choices=[(f.value, f.value) for f in Family])
+    topic = models.CharField(max_length=TOPIC_LIMIT, null=True)
+    partition = models.IntegerField(null=True)
+    offset = models.BigIntegerField(db_column="log_offset", null=True)
+    timestamp = models.DateTimeField(db_column="record_timestamp", null=True)
+    group = models.CharField(max_length=GROUP_LIMIT, db_column="group_name", blank=True)
+    details = models.JSONField()
+    complaints = models.JSONField()
+
+    class Meta:
+        db_table = "dlq_foreign_stop"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(family__in=[f.value for f in Family]), name="dlq_foreign_stop_known_family"
+            ),
+            models.CheckConstraint(
+                condition=Q(partition__gte=0) | Q(partition__isnull=True), name="dlq_foreign_stop_partition"
+            ),
+            models.CheckConstraint(condition=Q(offset__gte=0) | Q(offset__isnull=True), name="dlq_foreign_stop_offset"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["topic", "partition", "offset"], condition=Q(offset__isnull=False), name="dlq_fs_place"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.topic}/{self.partition}@{self.offset}"
 
 
 class Counter(models.Model):

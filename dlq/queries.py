@@ -26,6 +26,8 @@ from dlq.types import (
     DeadLetterState,
     DlqStatus,
     FailureClass,
+    Family,
+    ForeignOrigin,
     Origin,
     PartDigest,
 )
@@ -54,6 +56,18 @@ _SIMILAR = """
 SELECT count(*) FROM (SELECT FROM dlq_dead_letter
 WHERE state = 'parked' AND fingerprint = %s AND id <> %s LIMIT %s) others
 """
+
+# Imported ones whose first stop is that record, and the one that a group here parked there.
+_LINKED = f"""
+SELECT {_ROW} FROM dlq_dead_letter WHERE id <> %(id)s AND id IN (
+    SELECT dead_letter_id FROM dlq_foreign_stop
+    WHERE topic = %(topic)s AND partition = %(partition)s AND log_offset = %(offset)s AND number = 0
+    UNION ALL
+    SELECT id FROM dlq_dead_letter
+    WHERE group_name = %(group)s AND topic = %(topic)s AND partition = %(partition)s AND log_offset = %(offset)s
+      AND origin = 'consumer')
+ORDER BY parked_at DESC, id DESC LIMIT %(limit)s
+"""  # noqa: S608 - a constant list of columns
 
 
 class BadQuery(ValueError):
@@ -147,6 +161,7 @@ def get_dead_letter(dead_letter_id: UUID) -> DeadLetterDetail | None:
     with connection.cursor() as cursor:
         cursor.execute(_SIMILAR, [found.fingerprint, found.pk, settings.DLQ_SIMILAR_COUNT_CAP])
         similar = cursor.fetchone()[0]
+    origins = _origins(found)
     return DeadLetterDetail(
         row=_as_row(found),
         published_at=found.published_at,
@@ -157,8 +172,10 @@ def get_dead_letter(dead_letter_id: UUID) -> DeadLetterDetail | None:
         key=_digest(found.original_key),
         value=_digest(found.original_value),
         headers=[(name, _digest(value)) for name, value in decode_headers(found.original_headers) or ()],
-        timeline=_timeline(found),
+        timeline=_timeline(found, origins),
         similar=similar,
+        origins=origins,
+        linked=_linked(found, origins),
     )
 
 
@@ -247,10 +264,50 @@ def _digest(part: bytes | memoryview | None) -> PartDigest:
     return PartDigest(length=len(raw), sha256=hashlib.sha256(raw).hexdigest())
 
 
-def _timeline(d: DeadLetter) -> list[tuple[datetime, str]]:
-    steps = [
-        (d.published_at, "published"),
-        (d.record_timestamp, f"written to {d.topic}/{d.partition} at offset {d.offset}"),
-        (d.parked_at, f"parked by {d.group} after {d.attempts} {'try' if d.attempts == 1 else 'tries'}"),
+def _origins(d: DeadLetter) -> list[ForeignOrigin]:
+    if d.origin != Origin.FOREIGN:
+        return []
+    return [
+        ForeignOrigin(
+            family=Family(stop.family),
+            topic=stop.topic,
+            partition=stop.partition,
+            offset=stop.offset,
+            timestamp=stop.timestamp,
+            group=stop.group,
+            details=[(label, said) for label, said in stop.details],
+            complaints=stop.complaints,
+        )
+        for stop in d.stops.order_by("number")
     ]
+
+
+def _linked(d: DeadLetter, origins: Sequence[ForeignOrigin]) -> list[DeadLetterRow]:
+    """Other dead letters of the same original record, as far as its place is known."""
+    place: ForeignOrigin | DeadLetter = origins[0] if origins else d
+    if d.origin == Origin.RELAY or place.topic is None or place.partition is None or place.offset is None:
+        return []
+    values: dict[str, Any] = {"id": d.pk, "group": place.group, "limit": settings.DLQ_LINKED_ROWS}
+    values |= {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+    with connection.cursor() as cursor:
+        cursor.execute(_LINKED, values)
+        return [_row(r) for r in cursor.fetchall()]
+
+
+def _timeline(d: DeadLetter, origins: Sequence[ForeignOrigin]) -> list[tuple[datetime, str]]:
+    tries = f"{d.attempts} {'try' if d.attempts == 1 else 'tries'}"
+    place = f"{d.topic}/{d.partition} at offset {d.offset}"
+    if origins:
+        steps = [(o.timestamp, f"time of the record {_place(o)}, as {o.family_name} tells") for o in origins]
+        steps += [(d.record_timestamp, f"time of the record {place}"), (d.parked_at, f"imported from {d.topic}")]
+    else:
+        steps = [
+            (d.published_at, "published"),
+            (d.record_timestamp, f"written to {place}"),
+            (d.parked_at, f"parked by {d.group} after {tries}"),
+        ]
     return sorted((at, words) for at, words in steps if at is not None)
+
+
+def _place(o: ForeignOrigin) -> str:
+    return f"{o.topic}/{o.partition} at offset {o.offset}" if o.is_known else "at a place that is not known"

@@ -6,7 +6,7 @@ take an advisory lock on (group, topic, key); `claim_event` and `park_record` ar
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from uuid_utils.compat import uuid7
 from dlq.domain.envelope import find_event_id, find_event_type
 from dlq.domain.failure import Failure
 from dlq.originals import seal
-from dlq.types import DeadLetterState, Origin, Result
+from dlq.types import DeadLetterState, ForeignOrigin, Origin, Result
 from relay.facade import label_key
 from relay.types import ConsumerRecord, PartitionRef
 
@@ -33,8 +33,7 @@ VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, event_id) DO NOTHING
 """
 _RESULT = "UPDATE dlq_applied SET outcome = %s, result = %s::jsonb WHERE group_name = %s AND event_id = %s"
 
-# A repeat of an event that is parked already, with the same bytes, is a repeat and not a second dead letter.
-_PARK = """
+_LETTER = """
 INSERT INTO dlq_dead_letter (
     id, group_name, handler, topic, partition, log_offset, topic_id, leader_epoch, record_timestamp,
     original_key, original_value, original_headers, key_label, event_id, event_type, published_at,
@@ -43,12 +42,22 @@ SELECT %(id)s, %(group)s, %(handler)s, %(topic)s, %(partition)s, %(offset)s, %(t
     %(record_timestamp)s, %(key)s::bytea, %(value)s::bytea, %(headers)s::bytea, %(key_label)s, %(event_id)s,
     %(event_type)s, %(published_at)s, %(failure_class)s, %(error_class)s, %(error_message)s, %(stack)s,
     %(fingerprint)s, %(attempts)s, %(state)s, %(origin)s, clock_timestamp()
+"""
+# A repeat of an event that is parked already, with the same bytes, is a repeat and not a second dead letter.
+_PARK = f"""{_LETTER}
 WHERE NOT EXISTS (
     SELECT FROM dlq_dead_letter d
     WHERE d.group_name = %(group)s AND d.event_id = %(event_id)s AND d.state = %(state)s
       AND d.topic = %(topic)s AND d.original_key IS NOT DISTINCT FROM %(key)s::bytea
       AND d.original_value IS NOT DISTINCT FROM %(value)s::bytea)
 ON CONFLICT ON CONSTRAINT dlq_dead_letter_once_a_record DO NOTHING
+"""  # noqa: S608 - two constants
+# Two foreign dead letters of one event are two: each tells of a failure of its own.
+_IMPORT = f"{_LETTER} ON CONFLICT DO NOTHING"
+_STOP = """
+INSERT INTO dlq_foreign_stop (dead_letter_id, number, family, topic, partition, log_offset, record_timestamp,
+    group_name, details, complaints)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)
 """
 _COUNT = """
 INSERT INTO dlq_counter AS c (topic, group_name, slot, open, parked, duplicates)
@@ -126,6 +135,49 @@ def park_unsent(cursor: Any, record: ConsumerRecord, failure: Failure, *, slot: 
     """
     values = _dead_letter_values(RELAY_GROUP, "", record, failure, OUTBOX_ID)
     return _write_dead_letter(cursor, {**values, "origin": Origin.RELAY.value}, slot)
+
+
+def park_foreign(
+    group: str,
+    handler: str,
+    record: ConsumerRecord,
+    failure: Failure,
+    *,
+    topic_id: str | None,
+) -> uuid.UUID | None:
+    """Park a record of a foreign dead-letter topic in the caller's transaction; None = it is a dead letter already.
+
+    Idempotent on (topic, partition, offset, topic id), whatever the group. Counts nothing (`count`); `keep_stops` in
+    the same transaction.
+    """
+    values = {**_dead_letter_values(group, handler, record, failure, topic_id), "origin": Origin.FOREIGN.value}
+    with connection.cursor() as cursor:
+        cursor.execute(_IMPORT, values)
+        return values["id"] if cursor.rowcount == 1 else None
+
+
+def keep_stops(letters: Mapping[uuid.UUID, Sequence[ForeignOrigin]]) -> None:
+    """Write where foreign dead letters failed, in the transaction that parked them."""
+    rows = [
+        _stop_values(letter, number, stop) for letter, stops in letters.items() for number, stop in enumerate(stops)
+    ]
+    with connection.cursor() as cursor:
+        cursor.executemany(_STOP, rows)
+
+
+def _stop_values(dead_letter_id: uuid.UUID, number: int, stop: ForeignOrigin) -> tuple[Any, ...]:
+    return (
+        dead_letter_id,
+        number,
+        stop.family.value,
+        stop.topic,
+        stop.partition,
+        stop.offset,
+        stop.timestamp,
+        stop.group,
+        json.dumps(list(stop.details)),
+        json.dumps(list(stop.complaints)),
+    )
 
 
 def _write_dead_letter(cursor: Any, values: Mapping[str, Any], slot: int) -> bool:

@@ -61,13 +61,73 @@ class FailureClass(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who parked: a consumer a record of Kafka, or the relay a row of the outbox that could not be published.
+    """Who parked: a consumer a record of Kafka, the relay a row of the outbox that could not be published, or others.
 
-    A relay's dead letter has the row's shard and position in `partition` and `offset`.
+    A relay's dead letter has the row's shard and position in `partition` and `offset`; a foreign one has its place in
+    the dead-letter topic that it was imported from.
     """
 
     CONSUMER = "consumer"
     RELAY = "relay"
+    FOREIGN = "foreign"
+
+
+class Family(StrEnum):
+    """Whose headers say where a foreign dead letter came from."""
+
+    SIGNALBOX = "signalbox"
+    SHARE_GROUP = "share-group"
+    CONNECT = "connect"
+    STREAMS = "streams"
+    SPRING = "spring"
+    SPRING_RETRY = "spring-retry"
+    SPRING_CLOUD = "spring-cloud-stream"
+    KARAFKA = "karafka"
+    SMALLRYE = "smallrye"
+    DJANGO_KAFKA = "django-kafka"
+    UNKNOWN = "unknown"
+
+
+FAMILY_NAMES: Mapping[Family, str] = {
+    Family.SIGNALBOX: "Signalbox",
+    Family.SHARE_GROUP: "a share group of Kafka",
+    Family.CONNECT: "Kafka Connect",
+    Family.STREAMS: "Kafka Streams",
+    Family.SPRING: "Spring for Kafka",
+    Family.SPRING_RETRY: "Spring's retry topics",
+    Family.SPRING_CLOUD: "Spring Cloud Stream",
+    Family.KARAFKA: "Karafka",
+    Family.SMALLRYE: "SmallRye",
+    Family.DJANGO_KAFKA: "django-kafka",
+    Family.UNKNOWN: "an unknown program",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignOrigin:
+    """One stop of a foreign dead letter as its headers tell it: where it failed, and what could not be read.
+
+    None or "" = not said, or not readable; then `complaints` (fixed sentences) says which header is why.
+    """
+
+    family: Family
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp: datetime | None = None
+    group: str = ""
+    details: Sequence[tuple[str, str]] = ()
+    complaints: Sequence[str] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether it names one record of Kafka."""
+        return self.topic is not None and self.partition is not None and self.offset is not None
+
+    @property
+    def family_name(self) -> str:
+        """The program, as a sentence has it."""
+        return FAMILY_NAMES[self.family]
 
 
 class DeadLetterState(StrEnum):
@@ -106,6 +166,11 @@ class DeadLetterRow:
         """Tell whether the relay parked it: then it has a shard and a position in the outbox, and no place in Kafka."""
         return self.origin is Origin.RELAY
 
+    @property
+    def is_foreign(self) -> bool:
+        """Tell whether it was imported from a dead-letter topic of other programs; its place is the one there."""
+        return self.origin is Origin.FOREIGN
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartDigest:
@@ -117,7 +182,10 @@ class PartDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterDetail:
-    """One dead letter. Times in `timeline` are (at, words), oldest first."""
+    """One dead letter. Times in `timeline` are (at, words), oldest first.
+
+    `origins` (oldest first) are of a foreign one only. `linked`: other dead letters of the same original record.
+    """
 
     row: DeadLetterRow
     published_at: datetime | None
@@ -130,6 +198,8 @@ class DeadLetterDetail:
     headers: Sequence[tuple[str, PartDigest]]
     timeline: Sequence[tuple[datetime, str]]
     similar: int
+    origins: Sequence[ForeignOrigin] = ()
+    linked: Sequence[DeadLetterRow] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from relay.incidents import (
     open_incident,
 )
 from relay.ingress import check_ingress
+from relay.kafka.backlog import Backlog, open_backlog
 from relay.kafka.consumer import ConsumerConfigError, ConsumerUnavailable, check_consumer_settings, open_consumer
 from relay.kafka.raw import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
 from relay.keys import label_key
@@ -70,6 +71,7 @@ from relay.waiting import list_waiting
 
 __all__ = [
     "AlreadyPaused",
+    "Backlog",
     "BadKey",
     "BadPolicy",
     "BadReason",
@@ -122,6 +124,7 @@ __all__ = [
     "list_sweeps",
     "list_topics",
     "list_waiting",
+    "open_backlog",
     "open_consumer",
     "open_incident",
     "pause_key",

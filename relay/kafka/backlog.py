@@ -1,0 +1,136 @@
+"""A topic's records from given offsets to the ends that it had when it was opened.
+
+No group is joined and nothing is committed: the reader remembers by itself how far it came.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from django.conf import settings
+
+from relay.kafka.consumer import read_record
+from relay.kafka.raw import TopicNotRead
+from relay.types import ConsumerRecord
+
+_client_log = logging.getLogger("relay.kafka.client")
+_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+class Span(NamedTuple):
+    """What a partition holds: from `first`, up to and without `end`; committed records only."""
+
+    first: int
+    end: int
+
+
+class Backlog:
+    """An opened topic: `topic_id` (None = the broker gives none), what each partition holds, and its records."""
+
+    def __init__(self, consumer: Consumer, topic: str, topic_id: str | None, spans: Mapping[int, Span]) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.spans = spans
+        self._consumer = consumer
+
+    def read(self, starts: Mapping[int, int]) -> Iterator[ConsumerRecord]:
+        """Yield the records of these partitions from these offsets up to their ends; each partition in offset order.
+
+        Raises:
+            TopicNotRead: the broker refused, was silent for `RAW_READ_SILENCE_S`, or deleted what was to be read next.
+        """
+        ends = {partition: self.spans[partition].end for partition in starts}
+        open_ends = {partition for partition, start in starts.items() if start < ends[partition]}
+        self._consumer.assign([TopicPartition(self.topic, partition, starts[partition]) for partition in open_ends])
+        while open_ends:
+            partition, record = self._next()
+            if record is not None and record.offset < ends[partition] and partition in open_ends:
+                yield record
+            if record is None or record.offset + 1 >= ends[partition]:
+                open_ends.discard(partition)
+
+    def _next(self) -> tuple[int, ConsumerRecord | None]:
+        """The next record with its partition; None for the record = that partition is at its end."""
+        try:
+            message = self._consumer.poll(settings.RAW_READ_SILENCE_S)
+        except KafkaException as error:
+            raise TopicNotRead(f"{self.topic!r}: {error}") from error
+        if message is None:
+            raise TopicNotRead(f"{self.topic!r}: the broker said nothing for {settings.RAW_READ_SILENCE_S} s")
+        told, partition = message.error(), int(message.partition() or 0)
+        if told is None:
+            return partition, read_record(message)
+        if told.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - confluent_kafka's names of local errors
+            return partition, None
+        raise TopicNotRead(f"{self.topic!r}, partition {partition}: {told.str()}")
+
+
+@contextmanager
+def open_backlog(topic: str) -> Iterator[Backlog]:
+    """Open a topic for reading what it holds now.
+
+    Raises:
+        TopicNotRead: there is no such topic, or the broker did not answer.
+    """
+    config: dict[str, Any] = {"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS, **settings.KAFKA_CLIENT_CONFIG}
+    admin = AdminClient(config, logger=_client_log)
+    asked = admin.describe_topics(TopicCollection([topic]), request_timeout=settings.CONSUMER_REQUEST_TIMEOUT_S)
+    found = _answer(topic, asked[topic])
+    partitions = [partition.id for partition in found.partitions]
+    firsts = _offsets(admin, topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = _offsets(admin, topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    topic_id = str(found.topic_id)
+    consumer = Consumer(_config(), logger=_client_log)
+    try:
+        yield Backlog(
+            consumer,
+            topic,
+            None if topic_id == _NO_TOPIC_ID else topic_id,
+            {partition: Span(firsts[partition], ends[partition]) for partition in partitions},
+        )
+    finally:
+        consumer.close()
+
+
+def _offsets(admin: AdminClient, topic: str, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
+    asked = admin.list_offsets(
+        {TopicPartition(topic, partition): spec for partition in partitions},
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=settings.CONSUMER_REQUEST_TIMEOUT_S,
+    )
+    return {at.partition: int(_answer(topic, answer).offset) for at, answer in asked.items()}
+
+
+def _answer(topic: str, asked: "Future[Any]") -> Any:
+    try:
+        return asked.result(timeout=settings.CONSUMER_REQUEST_TIMEOUT_S)
+    except (KafkaException, TimeoutError, ValueError) as error:
+        raise TopicNotRead(f"{topic!r}: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    if not isinstance(error, KafkaException):
+        return f"the broker did not answer within {settings.CONSUMER_REQUEST_TIMEOUT_S} s"
+    told = error.args[0]
+    return "there is no such topic" if told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else str(told.str())
+
+
+def _config() -> dict[str, Any]:
+    return {
+        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+        "client.id": "backlog-reader",
+        "queued.max.messages.kbytes": settings.CONSUMER_BUFFER_BYTES // 1024,
+        "queued.min.messages": settings.CONSUMER_BUFFER_RECORDS,
+        "fetch.wait.max.ms": 50,
+        **settings.KAFKA_CLIENT_CONFIG,
+        "group.id": "signalbox-backlog-reader",  # the client wants one; it is never joined
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+    }
