@@ -77,9 +77,7 @@ def get_lag_troubles() -> LagOverview:
     rows = list(LagLatest.objects.defer("recent").filter(pk__in=RawSQL(_TROUBLES, [])).order_by("id"))  # noqa: S611
     found = _overview(rows, {})
     calm = lag_verdict(LagWord.OK, "no partition needs anybody")
-    return replace(
-        found, groups=[g if g.partitions or g.error else replace(g, verdict=calm) for g in found.groups]
-    )
+    return replace(found, groups=[g if g.partitions or g.error else replace(g, verdict=calm) for g in found.groups])
 
 
 def get_lag_history(
