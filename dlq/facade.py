@@ -1,6 +1,7 @@
 """The door of the dlq app: other apps call what is listed here and nothing else of it."""
 
 from dlq.applied import AppliedCount, count_applied
+from dlq.exporting import ExportedLetter, NotExportable, export_dead_letter
 from dlq.foreign import BadImport, ForeignImportError, ImportReport, import_dead_letters
 from dlq.handlers import Tx, UnknownGroup, handler, list_groups
 from dlq.losses import DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
@@ -18,15 +19,18 @@ __all__ = [
     "BadQuery",
     "ConsumerDied",
     "DataLoss",
+    "ExportedLetter",
     "ForeignImportError",
     "GroupSwitch",
     "ImportReport",
+    "NotExportable",
     "NotStopped",
     "StaleLoss",
     "Tx",
     "UnknownGroup",
     "choose_after_loss",
     "count_applied",
+    "export_dead_letter",
     "find_parked_row",
     "get_dead_letter",
     "get_dlq_status",

@@ -299,6 +299,7 @@ DLQ_STACK_FRAMES = 20
 # A foreign dead-letter topic is imported in transactions of so many records and bytes at most (or of one record).
 DLQ_IMPORT_BATCH_RECORDS = 500
 DLQ_IMPORT_BATCH_BYTES = 8 * 1024 * 1024
+DLQ_EXPORT_HEADER_BYTES = 16 * 1024
 DLQ_LINKED_ROWS = 20  # other dead letters of the same original record, on the page of one
 DLQ_SIMILAR_COUNT_CAP = 10_000
 DLQ_BUCKET_RETENTION = timedelta(days=2)

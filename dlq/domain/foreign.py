@@ -315,7 +315,10 @@ def read_foreign_letter(headers: Headers | None, *, topic: str, frames_limit: in
     if not stops:
         return _unknown(headers)
     origins = [origin for _, origin in stops]
-    latest = failures[origins[-1].family]
+    last = origins[-1]
+    latest = failures[last.family]
+    # Signalbox writes a second family beside its own: both tell of one place, and one of them of the attempts.
+    attempts = max(failures[o.family].attempts for o in origins if _place_of(o) == _place_of(last))
     return ForeignLetter(
         origins=origins,
         group=next((o.group for o in origins if o.group), ""),
@@ -325,7 +328,7 @@ def read_foreign_letter(headers: Headers | None, *, topic: str, frames_limit: in
         message=latest.message,
         text=latest.text,
         frames=latest.frames,
-        attempts=max(1, latest.attempts),
+        attempts=max(1, attempts),
     )
 
 
@@ -337,6 +340,10 @@ class _Failure:
     frames: Sequence[str]
     attempts: int
     is_schema: bool
+
+
+def _place_of(origin: ForeignOrigin) -> tuple[str | None, int | None, int | None]:
+    return origin.topic, origin.partition, origin.offset
 
 
 def _index(headers: Headers) -> Found:

@@ -143,7 +143,7 @@ def many(django_db_setup, django_db_blocker):
             cursor.execute("ANALYZE dlq_dead_letter")
         yield
         with connection.cursor() as cursor:
-            cursor.execute("TRUNCATE dlq_dead_letter")
+            cursor.execute("TRUNCATE dlq_dead_letter CASCADE")
 
 
 FEW_BLOCKS = 400  # of about 1,600 that a scan would read

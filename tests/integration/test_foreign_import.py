@@ -16,14 +16,23 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections
 
 from dlq import foreign
-from dlq.facade import BadImport, get_dead_letter, get_dlq_status, import_dead_letters, list_dead_letters
+from dlq.facade import (
+    BadImport,
+    NotExportable,
+    export_dead_letter,
+    get_dead_letter,
+    get_dlq_status,
+    import_dead_letters,
+    list_dead_letters,
+)
 from dlq.models import Counter, DeadLetter, ForeignStop
 from dlq.originals import decode_headers
 from dlq.signals import dead_letters_changed
-from dlq.types import DeadLetterFilter, Origin
-from relay.facade import TopicNotRead
+from dlq.types import DeadLetterFilter, Family, Origin
+from relay.facade import TopicNotRead, read_whole_topic
 from relay.types import ConsumerRecord, PartitionRef
 from tests.consumers import ROOT, Line, make_topic, running, until
+from tests.unit.test_export_headers import READERS
 from tests.unit.test_foreign_headers import CONNECT, RETRY, SPRING, TABLE, changed
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -338,3 +347,36 @@ def test_a_group_that_cannot_be_is_refused_before_anything_is_read(line):
 
 def test_an_empty_topic_is_read_to_its_end(line):
     assert numbers(import_dead_letters(line.topic)) == (0, 0, 0, 0)
+
+
+# -- And out again -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("family", READERS)
+def test_an_exported_dead_letter_is_read_by_other_programs_and_by_us(line, family, capsys):
+    line.put_raw(b"\x00\xffvalue", key=b"\xffkey", headers=[("tenant", None), *SPRING])
+    import_dead_letters(line.topic)
+    (letter,) = letters(line)
+    target = Line()
+    try:
+        call_command("export_dead_letter", str(letter.pk), "--family", family.value, "--to", target.topic)
+        (record,) = read_whole_topic(target.topic)
+        assert (record.key, record.value) == (b"\xffkey", b"\x00\xffvalue")
+        assert record.headers[0] == ("tenant", None)
+        told = READERS[family](record.headers)
+        assert (told["topic"], told["partition"], told["offset"]) == ("orders", 3, 4294967313)
+        assert told["class"] == "java.lang.IllegalStateException"
+        assert numbers(import_dead_letters(target.topic)) == (1, 1, 0, 0)
+        assert letter.pk in {row.id for row in get_dead_letter(letters(target)[0].pk).linked}
+    finally:
+        target.drop()
+    assert "value" not in capsys.readouterr().out
+
+
+def test_what_cannot_be_exported_is_a_clear_error(line):
+    with pytest.raises(CommandError, match="no dead letter has the id"):
+        call_command("export_dead_letter", str(uuid4()))
+    with pytest.raises(NotExportable, match="use spring or connect"):
+        export_dead_letter(uuid4(), Family.KARAFKA)
+    line.put_raw(b"v", headers=SPRING)
+    import_dead_letters(line.topic)
+    with pytest.raises(CommandError, match="the dead letter stays as it is"):
+        call_command("export_dead_letter", str(letters(line)[0].pk), "--to", "none-such")
