@@ -266,7 +266,7 @@ def test_a_key_that_is_never_quiet_rejoins_the_log_after_its_pause():
     def publish_steadily():
         while not ended.is_set():
             ids.extend(str(e.id) for e in publish_rows(topic, "k", 2))
-            ended.wait(0.005)
+            ended.wait(0.02)
 
     with running_relay() as runner, ThreadPoolExecutor(1) as writer:
         writing = writer.submit(in_own_connection, publish_steadily)
