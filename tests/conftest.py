@@ -2,6 +2,11 @@
 
 import pytest
 from django.db import connection
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow; that says nothing about an example.
+settings.register_profile("signalbox", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("signalbox")
 
 
 @pytest.fixture(scope="session")
