@@ -51,6 +51,7 @@ class App:
         url = urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{self.database}"))
         self.env = {
             **os.environ,
+            "STARTING_GRACE_S": "0",  # every process of a test is young
             "DJANGO_SETTINGS_MODULE": "console.settings.run",
             "DATABASE_URL": url,
             "DATABASE_DIRECT_URL": url,

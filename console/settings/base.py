@@ -343,7 +343,8 @@ DEAD_LETTERS_GROWING_PER_HOUR = 100
 CONSUMER_CRASHES_RISING = 3
 CONSUMER_CRASHES_WITHIN_S = 600
 BEAT_SILENT_AFTER_S = 10
-STARTING_GRACE_S = 30  # while no process of the installation is older, silence is called starting
+# While no process of the installation is older, silence is called starting.
+STARTING_GRACE_S: int = env.int("STARTING_GRACE_S", 30)
 SWEEP_SILENT_AFTER_S = 120
 VALKEY_PING_TIMEOUT_MS = 500
 VALKEY_PING_WAIT_MS = 50

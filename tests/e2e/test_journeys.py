@@ -133,7 +133,7 @@ def parked_ids(app):
 def test_the_lag_of_a_stopped_consumer_grows_per_partition_and_is_called_stopped(app, open_page, script):
     group = app.prefix + "claim-workers"
     page = open_page("viewer", f"/lag/?group={group}", java_script_enabled=script)
-    table = page.locator("#lag-table tbody")
+    table = page.locator("#lag-table .table tbody").first
     app.stop("claim-workers")
     set_traffic(app, rate=20)
     expect(table).to_contain_text("stopped", timeout=PATIENCE_MS)
