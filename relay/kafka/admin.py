@@ -35,7 +35,7 @@ STATE_WORDS = {
 DESCRIBE_BATCH_GROUPS = 100
 FUTURE_GRACE_S = 1.0
 
-_clients: dict[int, AdminClient] = {}
+_clients: dict[tuple[int, str], AdminClient] = {}
 _clients_lock = threading.Lock()
 
 Place = tuple[str, int]
@@ -99,22 +99,22 @@ def read_cluster() -> ClusterReading:
 
 
 def admin_client() -> AdminClient:
-    """This process's client for admin calls: made once, used by every thread.
+    """This process's client for admin calls: made once for a configuration, used by every thread.
 
     A client that is made for each pass asks coordinators over connections that are only just being made, and librdkafka
     aborts the whole process when one of them drops in that moment (its issue 4605).
     """
-    pid = os.getpid()
+    config: dict[str, Any] = {
+        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+        "client.id": "signalbox-lag",
+        "log_level": 2,  # what fails is shown on the page, with its age; not once a second in a log
+        **settings.KAFKA_CLIENT_CONFIG,
+    }
+    wanted = (os.getpid(), repr(sorted(config.items())))
     with _clients_lock:
-        if pid not in _clients:
-            config: dict[str, Any] = {
-                "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-                "client.id": "signalbox-lag",
-                "log_level": 2,  # what fails is shown on the page, with its age; not once a second in a log
-                **settings.KAFKA_CLIENT_CONFIG,
-            }
-            _clients[pid] = AdminClient(config)
-        return _clients[pid]
+        if wanted not in _clients:
+            _clients[wanted] = AdminClient(config)
+        return _clients[wanted]
 
 
 class _Reader:
