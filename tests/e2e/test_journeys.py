@@ -148,7 +148,7 @@ def test_the_lag_of_a_stopped_consumer_grows_per_partition_and_is_called_stopped
 def lags_of(page):
     """Partition -> lag as the table says it now; empty while the page loads itself again."""
     try:
-        texts = page.locator("#lag-table tbody tr[data-state]").all_inner_texts()
+        texts = page.locator("#lag-table .table").first.locator("tbody tr[data-state]").all_inner_texts()
     except PlaywrightError:
         return {}
     rows = [re.split(r"\s*\t\s*", text) for text in texts]

@@ -38,7 +38,7 @@ def test_a_history_is_read_and_zoomed_by_keyboard_alone(traffic_was_there, app, 
     expect(slider).to_be_visible(timeout=PATIENCE_MS)
     slider.focus()
     page.keyboard.press("Home")
-    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"\d\d:\d\d:\d\d · partition \d+: \d"))
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"\d\d:\d\d:\d\d · (partition \d+: \d|not known)"))
     page.keyboard.press("Shift+End")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("since=.*until="))

@@ -103,7 +103,7 @@ def test_a_topic_is_paused_its_row_waits_and_goes_out_when_it_is_resumed(app, op
     page.goto("/relay/")
     page.locator("#relay-held").get_by_role("link", name="Resume").click()
     answer(page, f"Resume {topic}", script)
-    expect(page.locator("#relay-held")).not_to_contain_text("trying the pause")
+    expect(page.locator("#relay-held")).not_to_contain_text("trying the pause", timeout=PATIENCE_MS)
     wait_for_landing(page, event)
 
 

@@ -42,9 +42,9 @@ def test_a_relay_killed_at_any_step_loses_nothing_and_keeps_first_occurrences_in
     topic = make_topic(partitions=4)
     expected = publish_keys(topic, keys=20, rows=300)
     with relay_child(step, nth) as child:
-        if step == "read":  # a second round needs more rows
-            publish_keys_later = publish_keys(topic, keys=20, rows=200, start=300)
-            for key, ids in publish_keys_later.items():
+        if nth == 2:  # a second round needs rows that the first did not see
+            wait_until(lambda: read_topic(topic))
+            for key, ids in publish_keys(topic, keys=20, rows=200, start=300).items():
                 expected[key] += ids
         assert child.wait(timeout=60) == -signal.SIGKILL
     end_leases()
