@@ -52,6 +52,7 @@ def skip_to_now():
         cursor.execute("DELETE FROM relay_deferred")
         cursor.execute("DELETE FROM relay_hold")
         cursor.execute("DELETE FROM relay_control")
+        cursor.execute("DELETE FROM relay_pause")
         cursor.execute("DELETE FROM relay_runner")
         cursor.execute("DELETE FROM relay_stat")
         cursor.execute(
