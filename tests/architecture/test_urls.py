@@ -112,7 +112,7 @@ TABLE = {
     "relay_history": page(),
     "relay_history_data": page(),
     "relay_waiting": page(),
-    "relay_find": Line(query="?event=7", get=statuses(MAY_VIEW, 404)),
+    "relay_find": Line(query="?event=9000000000000000", get=statuses(MAY_VIEW, 404)),
     "relay_event": page(uuid.UUID(int=7), found=404),
     "relay_pause": asked(Action.PAUSE_RELAY, reason=WHY),
     "relay_resume": asked(Action.RESUME_RELAY, found=409),

@@ -187,4 +187,4 @@ def explain(sql, values=()):
 def test_the_age_of_the_oldest_of_50000_rows_is_one_index_probe(many):
     plan, blocks = explain("SELECT min(parked_at) FROM dlq_dead_letter WHERE state = 'parked'")
     assert re.search(r"Index (Only )?Scan Backward using dlq_dl_", plan), plan
-    assert blocks < 20
+    assert blocks < 60, plan
