@@ -848,9 +848,6 @@ class ConsumerPort(Protocol):
     def commit_soon(self, offsets: Mapping[PartitionRef, CommitPoint]) -> None:
         """Ask for a commit without waiting; the answer comes to `on_committed`."""
 
-    def position(self, place: PartitionRef) -> int | None:
-        """The offset after the last delivered record; None before the first."""
-
     def topic_id(self, topic: str) -> str | None:
         """The broker's id of a topic as Kafka's tools print it; None where it has none.
 

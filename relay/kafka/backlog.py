@@ -3,7 +3,6 @@
 No group is joined and nothing is committed: the reader remembers by itself how far it came.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -13,12 +12,10 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from django.conf import settings
 
-from relay.kafka.consumer import read_record
+from relay.kafka.consumer import NO_TOPIC_ID, read_record
 from relay.kafka.raw import TopicNotRead
+from relay.kafka.reader import CLIENT_LOG, open_reader
 from relay.types import ConsumerRecord
-
-_client_log = logging.getLogger("relay.kafka.client")
-_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class Span(NamedTuple):
@@ -77,19 +74,24 @@ def open_backlog(topic: str) -> Iterator[Backlog]:
         TopicNotRead: there is no such topic, or the broker did not answer.
     """
     config: dict[str, Any] = {"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS, **settings.KAFKA_CLIENT_CONFIG}
-    admin = AdminClient(config, logger=_client_log)
+    admin = AdminClient(config, logger=CLIENT_LOG)
     asked = admin.describe_topics(TopicCollection([topic]), request_timeout=settings.CONSUMER_REQUEST_TIMEOUT_S)
     found = _answer(topic, asked[topic])
     partitions = [partition.id for partition in found.partitions]
     firsts = _offsets(admin, topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = _offsets(admin, topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     topic_id = str(found.topic_id)
-    consumer = Consumer(_config(), logger=_client_log)
+    consumer = open_reader(
+        "backlog-reader",
+        reset="error",
+        queued_max_messages_kbytes=settings.CONSUMER_BUFFER_BYTES // 1024,
+        queued_min_messages=settings.CONSUMER_BUFFER_RECORDS,
+    )
     try:
         yield Backlog(
             consumer,
             topic,
-            None if topic_id == _NO_TOPIC_ID else topic_id,
+            None if topic_id == NO_TOPIC_ID else topic_id,
             {partition: Span(firsts[partition], ends[partition]) for partition in partitions},
         )
     finally:
@@ -117,20 +119,3 @@ def _words(error: Exception) -> str:
         return f"the broker did not answer within {settings.CONSUMER_REQUEST_TIMEOUT_S} s"
     told = error.args[0]
     return "there is no such topic" if told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else str(told.str())
-
-
-def _config() -> dict[str, Any]:
-    return {
-        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-        "client.id": "backlog-reader",
-        "queued.max.messages.kbytes": settings.CONSUMER_BUFFER_BYTES // 1024,
-        "queued.min.messages": settings.CONSUMER_BUFFER_RECORDS,
-        "fetch.wait.max.ms": 50,
-        **settings.KAFKA_CLIENT_CONFIG,
-        "group.id": "signalbox-backlog-reader",  # the client wants one; it is never joined
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
-    }

@@ -52,7 +52,7 @@ _OURS = {
     "isolation.level": "aborted transactions are never read",
 }
 _CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
-_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class ConsumerError(Exception):
@@ -262,11 +262,6 @@ class KafkaConsumer:
             why = str(error)
             self._guard(lambda: self._listener.on_committed({}, why))
 
-    def position(self, place: PartitionRef) -> int | None:
-        """See `ConsumerPort`."""
-        (found,) = self._consumer.position([TopicPartition(*place)])
-        return found.offset if found.offset >= 0 else None
-
     def topic_id(self, topic: str) -> str | None:
         """See `ConsumerPort`; remembered until the topic is assigned again."""
         if topic not in self._topic_ids:
@@ -323,7 +318,7 @@ class KafkaConsumer:
             found = str(_answer(asked[topic]).topic_id)
         except TopicGone:
             return None
-        return None if found == _NO_TOPIC_ID else found
+        return None if found == NO_TOPIC_ID else found
 
     def _assign_again(self, at: TopicPartition) -> None:
         if self._options.is_incremental:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -25,6 +24,7 @@ from django.conf import settings
 from relay.domain.rewind import RewindFacts
 from relay.errors import GroupActive, RewindUnavailable
 from relay.kafka.admin import STATE_WORDS, TYPE_WORDS, admin_client, error_words, owner_name
+from relay.kafka.reader import open_reader
 from relay.types import GroupMembers
 
 GRACE_S = 1.0
@@ -90,7 +90,7 @@ def read_times(topic: str, offsets: Iterable[tuple[int, int]]) -> dict[tuple[int
     found: dict[tuple[int, int], datetime] = {}
     if not rounds:
         return found
-    with closing(_reader()) as consumer:
+    with closing(open_reader("rewind", reset="earliest", queued_max_messages_kbytes=1_024)) as consumer:
         for one in rounds:
             found |= _fetch_times(consumer, topic, one, deadline)
     return found
@@ -125,16 +125,6 @@ def alter_offsets(group: str, topic: str, wanted: Mapping[int, int]) -> dict[int
 
 
 # -- Asking ------------------------------------------------------------------------------------------------
-def _config(**further: Any) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-        "client.id": "signalbox-rewind",
-        "log_level": 2,
-        **settings.KAFKA_CLIENT_CONFIG,
-        **further,
-    }
-
-
 def _timeout_s() -> float:
     return float(settings.LAG_REQUEST_TIMEOUT_S)
 
@@ -194,21 +184,6 @@ def _facts(
 
 
 # -- Times of records --------------------------------------------------------------------------------------
-def _reader() -> Consumer:
-    return Consumer(
-        _config(
-            **{
-                "group.id": f"signalbox-rewind-{uuid4().hex}",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "queued.max.messages.kbytes": 1_024,
-            }
-        )
-    )
-
-
 def _fetch_times(
     consumer: Consumer, topic: str, offsets: Mapping[int, int], deadline: float
 ) -> dict[tuple[int, int], datetime]:

@@ -1,6 +1,5 @@
 """Find the offset of one event in the ranges where the relay noted that it must lie."""
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from django.conf import settings
 
 from relay.kafka.consumer import read_record
+from relay.kafka.reader import open_reader
 
-_client_log = logging.getLogger("relay.kafka.client")
 EVENT_ID = "event-id"
 
 
@@ -38,7 +37,7 @@ def find_event_offsets(topic: str, event_id: UUID, stretches: Sequence[Stretch])
     At most `RELAY_TRACE_RECORDS` records and `RELAY_TRACE_WITHIN_S` seconds. Joins no group, commits nothing, and
     looks at headers only. Never raises for what Kafka answers.
     """
-    consumer = Consumer(_config(), logger=_client_log)
+    consumer = open_reader("event-finder", reset="error")
     reader = _Reader(consumer, topic, str(event_id).encode())
     try:
         for stretch in stretches:
@@ -109,17 +108,3 @@ class _Reader:
     def _is_wanted(self, message: Message) -> bool:
         headers = read_record(message).headers or ()
         return any(name == EVENT_ID and value == self._wanted for name, value in headers)
-
-
-def _config() -> dict[str, object]:
-    return {
-        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-        "client.id": "event-finder",
-        "group.id": "signalbox-event-finder",  # the client wants one; it is never joined
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 50,
-        "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
-        **settings.KAFKA_CLIENT_CONFIG,
-    }

@@ -3,7 +3,6 @@
 For demos, drills and checks. The product itself publishes through the outbox only.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,9 +13,9 @@ from django.conf import settings
 
 from relay.errors import RelayError
 from relay.kafka.consumer import read_record
+from relay.kafka.reader import CLIENT_LOG, open_reader
 from relay.types import ConsumerRecord
 
-_client_log = logging.getLogger("relay.kafka.client")
 _lock = threading.Lock()
 _producers: list[Producer] = []
 
@@ -67,7 +66,7 @@ def read_whole_topic(topic: str) -> Iterator[ConsumerRecord]:
     Raises:
         TopicNotRead: the broker refused, or was silent for `RAW_READ_SILENCE_S`.
     """
-    consumer = Consumer(_config(), logger=_client_log)
+    consumer = open_reader("topic-reader", reset="earliest")
     try:
         yield from _read_to_ends(consumer, topic, _ends(consumer, topic))
     except KafkaException as error:
@@ -125,19 +124,5 @@ def _producer() -> Producer:
                 "linger.ms": 0,
                 **settings.KAFKA_CLIENT_CONFIG,
             }
-            _producers.append(Producer(config, logger=_client_log))
+            _producers.append(Producer(config, logger=CLIENT_LOG))
         return _producers[0]
-
-
-def _config() -> dict[str, Any]:
-    return {
-        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-        "client.id": "topic-reader",
-        "group.id": "signalbox-topic-reader",  # the client wants one; it is never joined
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 50,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
-        **settings.KAFKA_CLIENT_CONFIG,
-    }
