@@ -10,7 +10,8 @@ from django.conf import settings
 
 from relay.domain.envelope import load_headers
 from relay.domain.partitioner import partition_of
-from relay.domain.relay_verdict import Facts, explain_waiting
+from relay.domain.relay_verdict import explain_waiting, facts_of_a_row
+from relay.domain.waiting import pause_words
 from relay.errors import BadHeaders, UnknownTopic
 from relay.kafka.locate import Stretch, find_event_offsets
 from relay.keys import label_key
@@ -188,17 +189,7 @@ def _why(row: _Row) -> str:
         return pause
     status = get_relay_status()
     alive = [r for r in status.runners if r.lease_left_s > 0 and r.age_s < settings.RELAY_SILENT_AFTER_S]
-    facts = Facts(
-        unsent=status.unsent,
-        oldest_age_s=status.oldest.age_s if status.oldest else None,
-        alive=len(alive),
-        silent_s=None,
-        paused_by=status.paused_by,
-        circuit_open_since=status.circuit_open_since,
-        failed_keys=0,
-        held_topics=len(status.holds),
-        moving=status.sent_per_s is not None,
-    )
+    facts = facts_of_a_row(alive=len(alive), paused_by=status.paused_by, circuit_open_since=status.circuit_open_since)
     return explain_waiting(
         kind=row.kind or "",
         facts=facts,
@@ -212,10 +203,7 @@ def _pause_words(row: _Row) -> str:
     """Who paused the row's topic or key, when somebody did."""
     key = _bytes(row.key)
     mine = [p for p in list_pauses() if p.topic == row.topic and (p.key is None or p.key == key)]
-    if not mine:
-        return ""
-    what = "topic" if mine[0].key is None else "key"
-    return f"{what} paused by {mine[0].paused_by}: {mine[0].reason}"
+    return pause_words(mine[0]) if mine else ""
 
 
 def _header_names(stored: str) -> list[str]:

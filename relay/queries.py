@@ -1,11 +1,12 @@
 """Reads of the relay. Every probe is bounded and stays on its index: see tests/integration/test_relay_plans.py."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -86,7 +87,8 @@ UNION ALL (SELECT kind, shard, topic, NULL, position FROM u ORDER BY position LI
 """
 DETAILS = """
 SELECT o.position, o.shard, o.id, o.topic, o.type, o.key, o.created_at,
-       greatest(0, extract(epoch FROM statement_timestamp() - o.created_at))::float, d.failed, d.error,
+       greatest(0, extract(epoch FROM statement_timestamp() - o.created_at))::float,
+       d.attempts, d.due_at, d.failed, d.error, d.order_broken,
        d.position IS NOT NULL AND (d.key IS NULL OR NOT EXISTS (
            SELECT 1 FROM relay_deferred e
            WHERE e.topic = d.topic AND sha256(e.key) = sha256(d.key) AND e.position < d.position))
@@ -140,6 +142,37 @@ WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_bac
   AND xact_start < clock_timestamp() - make_interval(secs => %s)
 ORDER BY xact_start LIMIT 1
 """
+
+
+class Detail(NamedTuple):
+    """An outbox row, and what is known of it when it was set aside (`failed` None = it was not)."""
+
+    position: int
+    shard: int
+    event_id: UUID
+    topic: str
+    type: str
+    stored_key: memoryview | None
+    created_at: datetime
+    age_s: float
+    attempts: int | None
+    due_at: datetime | None
+    failed: bool | None
+    error: str | None
+    order_broken: bool | None
+    is_head: bool
+
+    @property
+    def key(self) -> bytes | None:
+        """The record's key."""
+        return None if self.stored_key is None else bytes(self.stored_key)
+
+    @property
+    def deferred(self) -> DeferredFacts | None:
+        """What a verdict needs of a row that was set aside."""
+        if self.failed is None:
+            return None
+        return DeferredFacts(is_head=self.is_head, failed=self.failed, error=self.error or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +234,7 @@ def get_relay_status() -> RelayStatus:
     oldest = [(kind, details[p, shard]) for p, shard, kind in waiting.oldest if (p, shard) in details]
     facts = Facts(
         unsent=CappedCount(value=waiting.total, capped=waiting.is_capped),
-        oldest_age_s=oldest[0][1][7] if oldest else None,
+        oldest_age_s=oldest[0][1].age_s if oldest else None,
         alive=len(alive),
         silent_s=_silent_s(runners, shard_rows, as_of),
         paused_by=control.paused_by,
@@ -367,25 +400,31 @@ def _count(groups: Sequence[Group], kind: str) -> int:
     return sum(group.count for group in groups if group.kind == kind)
 
 
-def _read_details(cursor: CursorWrapper, waiting: Waiting) -> dict[tuple[int, int], tuple[Any, ...]]:
+def _read_details(cursor: CursorWrapper, waiting: Waiting) -> dict[tuple[int, int], Detail]:
     """The rows that are shown and the first of each topic, by (position, shard)."""
-    places = sorted({(p, shard) for p, shard, _ in waiting.oldest} | set(waiting.firsts().values()))
+    return read_details(cursor, {(p, shard) for p, shard, _ in waiting.oldest} | set(waiting.firsts().values()))
+
+
+def read_details(cursor: CursorWrapper, places: Collection[tuple[int, int]]) -> dict[tuple[int, int], Detail]:
+    """Read the rows at these (position, shard), in the order of their positions; those that are gone are left out."""
     if not places:
         return {}
+    ordered = sorted(places)
     params = {
-        "positions": [p for p, _ in places],
-        "shards": [shard for _, shard in places],
-        "first": places[0][0],
-        "last": places[-1][0],
+        "positions": [position for position, _ in ordered],
+        "shards": [shard for _, shard in ordered],
+        "first": ordered[0][0],
+        "last": ordered[-1][0],
     }
-    return {(row[0], row[1]): row for row in _all(cursor, DETAILS, params)}
+    details = [Detail(*row) for row in _all(cursor, DETAILS, params)]
+    return {(detail.position, detail.shard): detail for detail in details}
 
 
-def _unsent_by_topic(waiting: Waiting, details: Mapping[tuple[int, int], tuple[Any, ...]]) -> list[TopicUnsent]:
+def _unsent_by_topic(waiting: Waiting, details: Mapping[tuple[int, int], Detail]) -> list[TopicUnsent]:
     counts: Counter[str] = Counter()
     for group in waiting.groups:
         counts[group.topic] += group.count
-    ages = {topic: details[place][7] if place in details else None for topic, place in waiting.firsts().items()}
+    ages = {topic: details[place].age_s if place in details else None for topic, place in waiting.firsts().items()}
     return [
         TopicUnsent(topic=topic, unsent=CappedCount(value=n, capped=waiting.is_capped), oldest_age_s=ages[topic])
         for topic, n in counts.most_common()
@@ -469,33 +508,31 @@ def _shard_views(runners: Sequence[tuple[Any, ...]], shards: Sequence[tuple[Any,
 
 def _unsent_row(
     kind: str,
-    row: tuple[Any, ...],
+    row: Detail,
     facts: Facts,
     *,
     holds: Sequence[tuple[Any, ...]],
     alive: Sequence[RunnerView],
     pauses: Mapping[tuple[str, bytes | None], RelayPause],
 ) -> UnsentRow:
-    position, shard, event_id, topic, event_type, stored, created_at, age_s, failed, error, is_head = row
-    key = None if stored is None else bytes(stored)
     held_topics = {name: reason for name, _, _, reason, _ in holds}
     _, why = judge_waiting(
         kind,
         facts,
-        pause=pauses.get((topic, None)) or pauses.get((topic, key)),
-        hold_reason=held_topics.get(topic),
-        deferred=None if failed is None else DeferredFacts(is_head=is_head, failed=failed, error=error),
-        shard_is_held=any(shard in r.shards for r in alive),
+        pause=pauses.get((row.topic, None)) or pauses.get((row.topic, row.key)),
+        hold_reason=held_topics.get(row.topic),
+        deferred=row.deferred,
+        shard_is_held=any(row.shard in r.shards for r in alive),
     )
     return UnsentRow(
-        position=position,
-        shard=shard,
-        event_id=event_id,
-        topic=topic,
-        type=event_type,
-        key_label=label_key(key),
-        created_at=created_at,
-        age_s=age_s,
+        position=row.position,
+        shard=row.shard,
+        event_id=row.event_id,
+        topic=row.topic,
+        type=row.type,
+        key_label=label_key(row.key),
+        created_at=row.created_at,
+        age_s=row.age_s,
         why=why,
     )
 

@@ -2,19 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from django.conf import settings
 from django.db.backends.utils import CursorWrapper
 
 from relay.domain.places import Snapshot
-from relay.domain.relay_verdict import Facts
-from relay.domain.waiting import DeferredFacts, Look, judge_waiting, merge_looks
+from relay.domain.relay_verdict import Facts, facts_of_a_row
+from relay.domain.waiting import Look, judge_waiting, merge_looks
 from relay.errors import BadWaitingQuery
 from relay.keys import label_key
-from relay.queries import index_plans
+from relay.queries import Detail, index_plans, read_details
 from relay.steering import list_pauses
-from relay.types import CappedCount, RelayPause, WaitingFilter, WaitingPage, WaitingRow, WaitingState
+from relay.types import RelayPause, WaitingFilter, WaitingPage, WaitingRow, WaitingState
 
 _MATCHES = """(%(topic)s::text IS NULL OR {row}.topic = %(topic)s)
       AND (%(key)s::bytea IS NULL OR {row}.key = %(key)s::bytea)"""
@@ -103,20 +102,6 @@ SELECT (SELECT last_value FROM relay_outbox_position),
        (SELECT min(circuit_open_since) FROM relay_runner WHERE expires_at > clock_timestamp()),
        (SELECT relay_shard(%(topic)s, %(key)s::bytea, 0) WHERE %(key)s::bytea IS NOT NULL)
 """
-_DETAILS = """
-SELECT o.position, o.shard, o.id, o.topic, o.type, o.key, o.created_at,
-       greatest(0, extract(epoch FROM statement_timestamp() - o.created_at))::float,
-       d.attempts, d.due_at, d.failed, d.error, d.order_broken,
-       d.position IS NOT NULL AND NOT EXISTS (
-           SELECT 1 FROM relay_deferred e
-           WHERE e.topic = d.topic AND sha256(e.key) = sha256(d.key) AND e.position < d.position)
-FROM unnest(%(shards)s::int[], %(positions)s::bigint[]) AS u (shard, position)
-CROSS JOIN LATERAL (
-    SELECT * FROM relay_outbox r WHERE r.shard = u.shard AND r.position = u.position
-      AND r.position >= %(first)s AND r.position <= %(last)s OFFSET 0) o
-LEFT JOIN relay_deferred d ON d.shard = u.shard AND d.position = u.position
-ORDER BY o.position
-"""
 _SET_ASIDE = {WaitingState.PAUSED, WaitingState.FAILED, WaitingState.DEFERRED, WaitingState.BEHIND}
 # Which looks can find rows of a state.
 _KINDS = {
@@ -125,23 +110,6 @@ _KINDS = {
     "held": {WaitingState.PAUSED, WaitingState.HELD},
     "deferred": _SET_ASIDE,
 }
-
-
-class _Detail(NamedTuple):
-    position: int
-    shard: int
-    event_id: UUID
-    topic: str
-    type: str
-    key: memoryview | None
-    created_at: Any
-    age_s: float
-    attempts: int | None
-    due_at: Any
-    failed: bool | None
-    error: str | None
-    order_broken: bool | None
-    is_head: bool
 
 
 class _Scene(NamedTuple):
@@ -173,13 +141,13 @@ def list_waiting(wanted: WaitingFilter, *, cursor: str | None = None, limit: int
         page = merge_looks([_look(database, kind, params) for kind in _kinds(wanted)], limit)
         database.execute(_HOLDS)
         scene = _Scene(
-            facts=_facts(alive, paused_by, circuit),
+            facts=facts_of_a_row(alive=alive, paused_by=paused_by, circuit_open_since=circuit),
             held_shards=frozenset(s for s, _, _, is_held in places if is_held),
             holds={(s, topic): (hw, reason) for s, topic, hw, reason in database.fetchall()},
             pauses={(p.topic, p.key): p for p in list_pauses()},
         )
-        details = _read_details(database, list(page.places))
-    rows = [_waiting_row(d, page.places[d.position, d.shard], scene) for d in details]
+        details = read_details(database, page.places)
+    rows = [_waiting_row(detail, page.places[place], scene) for place, detail in details.items()]
     shown = [row for row in rows if not wanted.states or row.state in wanted.states]
     return WaitingPage(rows=shown, next=None if page.next is None else str(page.next))
 
@@ -259,46 +227,17 @@ def _cut_at_limit(rows: list[tuple[int, int]], limit: int) -> list[int]:
     return [rows[-1][0]] if len(rows) >= limit else []
 
 
-def _read_details(cursor: CursorWrapper, places: list[tuple[int, int]]) -> list[_Detail]:
-    if not places:
-        return []
-    params: dict[str, Any] = {
-        "positions": [position for position, _ in places],
-        "shards": [shard for _, shard in places],
-        "first": places[0][0],
-        "last": places[-1][0],
-    }
-    cursor.execute(_DETAILS, params)
-    return [_Detail(*row) for row in cursor.fetchall()]
-
-
 # -- The answer --------------------------------------------------------------------------------------------
-def _facts(alive: int, paused_by: str | None, circuit: Any) -> Facts:
-    return Facts(
-        unsent=CappedCount(value=0),
-        oldest_age_s=None,
-        alive=alive,
-        silent_s=None,
-        paused_by=paused_by,
-        circuit_open_since=circuit,
-        failed_keys=0,
-        held_topics=0,
-        moving=False,
-    )
-
-
-def _waiting_row(row: _Detail, kind: str, scene: _Scene) -> WaitingRow:
-    key = None if row.key is None else bytes(row.key)
+def _waiting_row(row: Detail, kind: str, scene: _Scene) -> WaitingRow:
     hold = scene.holds.get((row.shard, row.topic))
     topic_pause = scene.pauses.get((row.topic, None))
-    key_pause = None if key is None else scene.pauses.get((row.topic, key))
-    deferred = _deferred_facts(row)
+    key_pause = None if row.key is None else scene.pauses.get((row.topic, row.key))
     state, why = judge_waiting(
         kind,
         scene.facts,
         pause=topic_pause or key_pause,
         hold_reason=None if hold is None else hold[1],
-        deferred=deferred,
+        deferred=row.deferred,
         shard_is_held=row.shard in scene.held_shards,
     )
     return WaitingRow(
@@ -307,8 +246,8 @@ def _waiting_row(row: _Detail, kind: str, scene: _Scene) -> WaitingRow:
         event_id=row.event_id,
         topic=row.topic,
         type=row.type,
-        key=key,
-        key_label=label_key(key),
+        key=row.key,
+        key_label=label_key(row.key),
         created_at=row.created_at,
         age_s=row.age_s,
         state=state,
@@ -317,12 +256,6 @@ def _waiting_row(row: _Detail, kind: str, scene: _Scene) -> WaitingRow:
         due_at=row.due_at,
         error=row.error or "",
         order_broken=bool(row.order_broken),
-        may_skip=deferred is not None and (hold is None or hold[0] >= row.position),
-        may_retry=deferred is not None and deferred.is_head and topic_pause is None and key_pause is None,
+        may_skip=row.deferred is not None and (hold is None or hold[0] >= row.position),
+        may_retry=row.deferred is not None and row.is_head and topic_pause is None and key_pause is None,
     )
-
-
-def _deferred_facts(row: _Detail) -> DeferredFacts | None:
-    if row.failed is None:
-        return None
-    return DeferredFacts(is_head=row.is_head, failed=row.failed, error=row.error or "")

@@ -8,7 +8,7 @@ pages are, `late_snapshot` is what was visible at the first page (later pages sh
 fresh row is read. After the last page `late_snapshot` becomes the stored snapshot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 
@@ -103,8 +103,3 @@ def share_quota(places: Mapping[int, Place], hungry: frozenset[int], *, rows: in
         return {shard: even if shard in readers else 0 for shard in places}
     large = max(least, rows // len(eager))
     return {shard: 0 if shard not in readers else (large if shard in hungry else least) for shard in places}
-
-
-def merge_by_position(late: Sequence[int], fresh: Sequence[int]) -> list[int]:
-    """Both kinds in the order of publishing."""
-    return sorted([*late, *fresh])

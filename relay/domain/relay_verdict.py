@@ -21,6 +21,21 @@ class Facts:
     moving: bool
 
 
+def facts_of_a_row(*, alive: int, paused_by: str | None, circuit_open_since: datetime | None) -> Facts:
+    """What `explain_waiting` looks at, where the relay as a whole is not judged."""
+    return Facts(
+        unsent=CappedCount(value=0),
+        oldest_age_s=None,
+        alive=alive,
+        silent_s=None,
+        paused_by=paused_by,
+        circuit_open_since=circuit_open_since,
+        failed_keys=0,
+        held_topics=0,
+        moving=False,
+    )
+
+
 def count_words(count: CappedCount, one: str, many: str) -> str:
     """Write a count with its noun: `1 row`, `120 rows`, `at least 10,000 rows`."""
     words = f"{count.value:,} {one if count.value == 1 else many}"

@@ -45,6 +45,12 @@ def merge_looks(looks: Sequence[Look], limit: int) -> Slice:
     return Slice(places={place: found[place] for place in places}, next=cut)
 
 
+def pause_words(pause: RelayPause) -> str:
+    """Say who paused what and why."""
+    what = "topic" if pause.key is None else "key"
+    return f"{what} paused by {pause.paused_by}: {pause.reason}"
+
+
 def judge_waiting(
     kind: str,
     facts: Facts,
@@ -58,8 +64,7 @@ def judge_waiting(
     if deferred is not None and deferred.failed:
         state = WaitingState.FAILED
     elif pause is not None:
-        what = "topic" if pause.key is None else "key"
-        return WaitingState.PAUSED, f"{what} paused by {pause.paused_by}: {pause.reason}"
+        return WaitingState.PAUSED, pause_words(pause)
     elif deferred is not None:
         state = WaitingState.DEFERRED if deferred.is_head else WaitingState.BEHIND
     elif hold_reason is not None:
