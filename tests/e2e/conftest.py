@@ -17,6 +17,12 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")  # as in scripts/c
 GROUPS = ("claim-workers", "refund-workers", "mail-workers")
 WORKERS_FIRST_VALKEY_DB = 4
 PAGE_WITHIN_MS = 15_000
+PATIENCE_S = 60
+PATIENCE_MS = PATIENCE_S * 1_000
+
+both = pytest.mark.parametrize(
+    "script", [pytest.param(True, id="with JavaScript"), pytest.param(False, id="without JavaScript")]
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -10,14 +10,9 @@ from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 from tests.app import wait_until
-from tests.e2e.conftest import fill_sign_in, set_traffic
+from tests.e2e.conftest import PATIENCE_MS, PATIENCE_S, both, fill_sign_in, set_traffic
 
-both = pytest.mark.parametrize(
-    "script", [pytest.param(True, id="with JavaScript"), pytest.param(False, id="without JavaScript")]
-)
 # Where only the result counts. Without JavaScript a page loads itself again every 10 s.
-PATIENCE_S = 60
-PATIENCE_MS = PATIENCE_S * 1_000
 SILENT_WITHIN = timedelta(seconds=5)
 GOES = re.compile("caught up|moving")
 

@@ -5,8 +5,7 @@ import re
 from playwright.sync_api import expect
 
 from tests.app import wait_until
-
-PATIENCE_MS = 60_000
+from tests.e2e.conftest import PATIENCE_MS
 
 
 def group_page(app):

@@ -7,13 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.app import wait_until
-from tests.e2e.conftest import set_traffic
+from tests.e2e.conftest import PATIENCE_MS, both, set_traffic
 from tests.e2e.test_pages import NO_FAULT, faults_in_both_schemes
-
-both = pytest.mark.parametrize(
-    "script", [pytest.param(True, id="with JavaScript"), pytest.param(False, id="without JavaScript")]
-)
-PATIENCE_MS = 60_000
 
 
 @pytest.fixture(autouse=True)

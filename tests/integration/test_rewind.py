@@ -40,7 +40,14 @@ def person(django_user_model):
 def commit(line, offsets):
     places = [TopicPartition(line.topic, partition, offset) for partition, offset in offsets.items()]
     client = admin()  # kept: what it was asked for ends with it
-    client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(line.group, places)])[line.group].result(10)
+
+    def is_taken():  # a coordinator that only just learned of the topic refuses for a moment, partition by partition
+        wanted = [ConsumerGroupTopicPartitions(line.group, places)]
+        taken = client.alter_consumer_group_offsets(wanted)[line.group].result(10)
+        return not any(place.error for place in taken.topic_partitions)
+
+    until(is_taken)
+    until(lambda: {p: line.committed(p) for p in offsets} == dict(offsets))
 
 
 def wish(line, strategy, **values):
