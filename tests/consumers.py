@@ -12,12 +12,13 @@ from pathlib import Path
 from uuid import uuid4
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from django.conf import settings
 from django.db import connection
 
 from dlq.facade import handler, run_group
 from dlq.handlers import unregister_group
+from tests.topics import create_topic
 
 ROOT = Path(__file__).resolve().parent.parent
 WITHIN_S = 40
@@ -37,10 +38,7 @@ def admin():
 
 def make_topic(partitions=1, name=None):
     name = name or f"dlq-{uuid4().hex[:12]}"
-    client = admin()
-    client.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
-    until(lambda: len(getattr(client.list_topics(timeout=5).topics.get(name), "partitions", ())) == partitions)
-    return name
+    return create_topic(name, partitions)
 
 
 def headers_of(event_id=None, event_type="thing.done"):

@@ -3,9 +3,10 @@
 No group is joined and nothing is committed: the reader remembers by itself how far it came.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -16,6 +17,15 @@ from relay.kafka.consumer import NO_TOPIC_ID, read_record
 from relay.kafka.raw import TopicNotRead
 from relay.kafka.reader import CLIENT_LOG, open_reader
 from relay.types import ConsumerRecord
+
+ASK_AGAIN_S = 0.1
+PASSING = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,  # the topic itself was described before
+}
 
 
 class Span(NamedTuple):
@@ -99,12 +109,34 @@ def open_backlog(topic: str) -> Iterator[Backlog]:
 
 
 def _offsets(admin: AdminClient, topic: str, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
-    asked = admin.list_offsets(
+    """Ask until each partition is led: right after a creation or an election the broker refuses for a moment."""
+    deadline = time.monotonic() + settings.CONSUMER_REQUEST_TIMEOUT_S
+    found: dict[int, int] = {}
+    while open_ones := [partition for partition in partitions if partition not in found]:
+        for at, answer in _ask_offsets(admin, topic, open_ones, spec).items():
+            if time.monotonic() < deadline and _is_passing(answer):
+                continue
+            found[at.partition] = int(_answer(topic, answer).offset)
+        time.sleep(0 if len(found) == len(partitions) else ASK_AGAIN_S)
+    return found
+
+
+def _ask_offsets(
+    admin: AdminClient, topic: str, partitions: list[int], spec: OffsetSpec
+) -> "dict[TopicPartition, Future[Any]]":
+    asked: dict[TopicPartition, Future[Any]] = admin.list_offsets(
         {TopicPartition(topic, partition): spec for partition in partitions},
         isolation_level=IsolationLevel.READ_COMMITTED,
         request_timeout=settings.CONSUMER_REQUEST_TIMEOUT_S,
     )
-    return {at.partition: int(_answer(topic, answer).offset) for at, answer in asked.items()}
+    return asked
+
+
+def _is_passing(asked: "Future[Any]") -> bool:
+    with suppress(TimeoutError):  # `_answer` waits as long, and says it
+        error = asked.exception(timeout=settings.CONSUMER_REQUEST_TIMEOUT_S)
+        return isinstance(error, KafkaException) and error.args[0].code() in PASSING
+    return False
 
 
 def _answer(topic: str, asked: "Future[Any]") -> Any:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from django.conf import settings
 from django.db import connection
 
@@ -25,6 +25,7 @@ from relay.kafka.admin import read_cluster
 from relay.lag_days import drop_old_days, make_days_ahead
 from relay.models import LagGroup, LagLatest, LagPass
 from relay.types import Aspect
+from tests.topics import create_topic
 
 pytestmark = pytest.mark.django_db
 
@@ -44,20 +45,13 @@ def admin():
     return AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
 
 
-def count_partitions(admin, topic):
-    known = admin.list_topics(timeout=5).topics.get(topic)
-    return len(known.partitions) if known else 0
-
-
 @pytest.fixture(scope="module")
 def make_topic(admin):
     made = []
 
     def make(partitions=3):
         name = f"lag-{uuid4().hex[:10]}"
-        admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
-        until(lambda: count_partitions(admin, name) == partitions)
-        made.append(name)
+        made.append(create_topic(name, partitions))
         return name
 
     yield make

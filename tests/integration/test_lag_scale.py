@@ -6,11 +6,12 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from django.conf import settings
 
 from relay.facade import collect_lag, get_lag_overview
 from relay.models import LagLatest, LagPass, Sweep
+from tests.topics import create_topic
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 GROUPS, PARTITIONS, BAR_S = 1_000, 50, 30
@@ -20,7 +21,7 @@ GROUPS, PARTITIONS, BAR_S = 1_000, 50, 30
 def many_groups():
     admin = AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
     topic = f"lag-scale-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    create_topic(topic, PARTITIONS)
     names = [f"{topic}-{n:04}" for n in range(GROUPS)]
 
     def commit(name):

@@ -1,19 +1,16 @@
 import uuid
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
-from django.conf import settings
 
 from relay.facade import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
+from tests.topics import create_topic, delete_topics
 
 
 @pytest.fixture
 def topic():
     name = f"raw-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
-    admin.create_topics([NewTopic(name, 3, 1)])[name].result(timeout=30)
-    yield name
-    admin.delete_topics([name])[name].result(timeout=30)
+    yield create_topic(name, 3)
+    delete_topics([name])
 
 
 def test_a_foreign_record_arrives_byte_for_byte(topic):

@@ -5,12 +5,13 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from django.conf import settings
 
 from console.models import AuditEntry
 from relay.facade import collect_lag, get_allowed_lag
 from relay.types import LagWord
+from tests.topics import create_topic
 from tests.web.pages import EVIL, NOW, group, overview, partition, words_of
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +43,7 @@ def real_group():
     """A topic with 12 records in two partitions, and a group that has committed 5 of one of them."""
     name = f"pages-{uuid4().hex[:10]}"
     admin = AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result()
+    create_topic(name, 2)
     producer = Producer({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
     for _ in range(12):
         producer.produce(name, b"x", partition=0)
