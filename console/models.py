@@ -26,6 +26,20 @@ class AuditAction(models.TextChoices):
     GROUP_STOPPED = "lag.group_stopped", "Stopped the consumers"
     GROUP_STARTED = "lag.group_started", "Started the consumers"
     DATA_LOSS_SETTLED = "lag.data_loss_settled", "Chose where to go on after a data loss"
+    REPLAY_STARTED = "dlq.replay_started", "Started a replay"
+    REPLAY_PAUSED = "dlq.replay_paused", "Paused a replay"
+    REPLAY_RESUMED = "dlq.replay_resumed", "Resumed a replay"
+    REPLAY_CANCELLED = "dlq.replay_cancelled", "Cancelled a replay"
+    REPLAY_RATE_SET = "dlq.replay_rate_set", "Changed the rate of a replay"
+    KEY_RELEASED = "dlq.key_released", "Released a quarantined key"
+    DEAD_LETTERS_DISCARDED = "dlq.discarded", "Discarded dead letters"
+    DEAD_LETTER_RESTORED = "dlq.restored", "Restored a dead letter"
+    BREAKER_CLOSED = "dlq.breaker_closed", "Closed a breaker"
+    SECOND_ASKED = "dlq.second_asked", "Asked a second person"
+    SECOND_REFUSED = "dlq.second_refused", "Refused as the second person"
+    SECOND_WITHDRAWN = "dlq.second_withdrawn", "Withdrew what a second person was asked"
+    API_TOKEN_MADE = "api.token_made", "Made an API token"
+    API_TOKEN_REVOKED = "api.token_revoked", "Revoked an API token"
     INCIDENT_ACKNOWLEDGED = "incident.acknowledged", "Took an incident"
 
 
@@ -98,3 +112,92 @@ class StationSample(models.Model):
 
     def __str__(self) -> str:
         return f"{self.station} {self.value}"
+
+
+class SecondAct(models.TextChoices):
+    """What a second person can be asked for."""
+
+    REPLAY = "replay", "Replay dead letters"
+    DISCARD = "discard", "Discard dead letters"
+
+
+class SecondState(models.TextChoices):
+    """waiting -> confirmed | refused | withdrawn. One that nobody answered until `expires_at` is expired, unwritten."""
+
+    WAITING = "waiting", "waits for a second person"
+    CONFIRMED = "confirmed", "confirmed"
+    REFUSED = "refused", "refused"
+    WITHDRAWN = "withdrawn", "withdrawn"
+
+
+class SecondRequest(models.Model):
+    """An act over the threshold that waits for another person: what exactly, why, who asked, until when.
+
+    `preview` is the id of the frozen selection. The act and the answer are one transaction; times are by the
+    database clock.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    act = models.CharField(max_length=10, choices=SecondAct.choices)
+    preview = models.CharField(max_length=40)
+    scope = models.CharField(max_length=500)
+    count = models.PositiveIntegerField()
+    options = models.JSONField(default=dict)
+    reason = models.CharField(max_length=500)
+    asked_by = models.CharField(max_length=150)
+    # Plain numbers: the row outlives the accounts.
+    asked_by_id = models.BigIntegerField()
+    asked_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    state = models.CharField(max_length=10, choices=SecondState.choices, default=SecondState.WAITING)
+    decided_by = models.CharField(max_length=150, blank=True)
+    decided_by_id = models.BigIntegerField(null=True)
+    decided_at = models.DateTimeField(null=True)
+    answer = models.CharField(max_length=500, blank=True)
+    outcome = models.CharField(max_length=40, blank=True)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(condition=models.Q(state__in=SecondState.values), name="console_second_known_state"),
+            models.CheckConstraint(
+                condition=models.Q(state="waiting", decided_by_id__isnull=True)
+                | ~models.Q(state="waiting") & models.Q(decided_by_id__isnull=False),
+                name="console_second_decided_by_somebody",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=["waiting", "withdrawn"])
+                | ~models.Q(decided_by_id=models.F("asked_by_id")),
+                name="console_second_is_another_person",
+            ),
+        ]
+        # The list of what was asked, newest first, is the primary key; what waits is few.
+        indexes = [models.Index(fields=["expires_at"], condition=models.Q(state="waiting"), name="console_second_due")]
+
+    def __str__(self) -> str:
+        return f"{self.act} of {self.count}, {self.state}"
+
+
+class ApiToken(models.Model):
+    """A person's token for the API: only its digest is kept. It may what `actions` names and the person may.
+
+    `prefix` is the part that people see. Times by the database clock.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=12, unique=True)
+    digest = models.CharField(max_length=64, unique=True)
+    person = models.ForeignKey("auth.User", on_delete=models.CASCADE, related_name="+")
+    actions = models.JSONField()
+    made_by = models.CharField(max_length=150)
+    made_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.prefix} {self.name}"

@@ -37,6 +37,11 @@ class Action(StrEnum):
     REWIND_GROUP = "rewind_group"
     SWITCH_GROUP = "switch_group"
     SETTLE_DATA_LOSS = "settle_data_loss"
+    REPLAY_DEAD_LETTERS = "replay_dead_letters"
+    RELEASE_KEY = "release_key"
+    DISCARD_DEAD_LETTERS = "discard_dead_letters"
+    CLOSE_BREAKER = "close_breaker"
+    MANAGE_API_TOKENS = "manage_api_tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,31 @@ GRANTS: tuple[Grant, ...] = (
         action=Action.SETTLE_DATA_LOSS,
         words="Choose where a group goes on after records were lost to it",
         groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.REPLAY_DEAD_LETTERS,
+        words="Preview and replay dead letters; pause, resume and cancel a replay; change its rate",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.RELEASE_KEY,
+        words="Release a quarantined key: replay its records in order",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.DISCARD_DEAD_LETTERS,
+        words="Discard dead letters, and restore them",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.CLOSE_BREAKER,
+        words="Close the breaker of a handler: its records are tried again at once",
+        groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.MANAGE_API_TOKENS,
+        words="Make and revoke API tokens",
+        groups=frozenset({Group.ADMIN}),
     ),
 )
 _BY_ACTION = {grant.action: grant for grant in GRANTS}

@@ -270,5 +270,10 @@ def test_every_action_is_used_by_a_page_or_an_act():
         Action.REWIND_GROUP,
         Action.SWITCH_GROUP,
         Action.SETTLE_DATA_LOSS,
+        Action.REPLAY_DEAD_LETTERS,
+        Action.RELEASE_KEY,
+        Action.DISCARD_DEAD_LETTERS,
+        Action.CLOSE_BREAKER,
+        Action.MANAGE_API_TOKENS,
     }
     assert used == set(Action)
