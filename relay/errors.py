@@ -10,6 +10,7 @@ RelayError
 │   └── BadPayload
 ├── TopicConflict: a topic was declared twice, differently
 ├── TopicSetupError: the broker refused to create a declared topic
+├── AsideDied: the process that asks group coordinators gave no answer; the next question may
 ├── RelayActError: what a person asked of the relay cannot be done; nothing was changed
 │   ├── AlreadyPaused, NotPaused
 │   ├── TooManyPauses
@@ -92,6 +93,10 @@ class GroupActive(RewindError):
 
 class RewindUnavailable(RewindError):
     """The broker did not answer."""
+
+
+class AsideDied(RelayError):
+    """The process that asks group coordinators ended or was silent; what was asked for may have happened."""
 
 
 class RelayActError(RelayError):

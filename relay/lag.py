@@ -31,8 +31,9 @@ from relay.domain.lag import (
     time_lag_of,
     unmoved_s,
 )
-from relay.errors import BadAllowedLag
+from relay.errors import AsideDied, BadAllowedLag
 from relay.kafka.admin import ClusterReading, GroupReading, LogEnds, Place, read_cluster
+from relay.kafka.aside import run_aside
 from relay.lag_days import drop_old_days, make_days_ahead, resolutions
 from relay.models import AllowedLag, LagGroup, LagLatest, LagPass
 from relay.processes import process_name
@@ -145,11 +146,18 @@ def _collect(runner: str) -> None:
         return
     try:
         started = time.monotonic()
-        reading = read_cluster()
+        reading = _ask_cluster()
         _store(epoch, reading, time.monotonic() - started)
     finally:
         LagPass.objects.filter(pk=1, epoch=epoch).update(lease_until=None)
     run_if_due("lag_days", every_s=DROP_DAYS_EVERY_S, runner=runner, job=_drop_days)
+
+
+def _ask_cluster() -> ClusterReading:
+    try:
+        return run_aside(read_cluster)
+    except AsideDied as error:
+        return ClusterReading(groups=[], ends={}, errors=[f"Nothing was read: {error}"], complete=False)
 
 
 def _claim(runner: str) -> int | None:

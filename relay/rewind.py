@@ -3,19 +3,23 @@
 Nothing of it is remembered here: what was ordered stands in the audit of who ordered it, what is true stands in Kafka.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import ParamSpec, TypeVar
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
 from relay.domain.rewind import describe_wish, plan_rewind
-from relay.errors import BadRewind, GroupActive
+from relay.errors import AsideDied, BadRewind, GroupActive, RewindUnavailable
+from relay.kafka.aside import run_aside
 from relay.kafka.groups import alter_offsets, list_partitions, read_facts, read_members, read_times
 from relay.signals import lag_changed
 from relay.types import GroupMembers, RewindOutcome, RewindPlan, RewindStep, RewindStrategy, RewindWish
 
+P = ParamSpec("P")
+R = TypeVar("R")
 OFFSET_MAX = 2**63 - 1
 
 
@@ -30,8 +34,8 @@ def preview_rewind(wish: RewindWish) -> RewindPlan:
     """
     _check_values(wish)
     partitions = _chosen_partitions(wish)
-    who = read_members(wish.group)
-    steps = plan_rewind(wish, read_facts(wish.group, wish.topic, partitions, wish.at))
+    who = read_group_members(wish.group)
+    steps = plan_rewind(wish, _ask(read_facts, wish.group, wish.topic, partitions, wish.at))
     return RewindPlan(
         wish=wish, words=describe_wish(wish), who=who, steps=_with_times(wish.topic, steps), as_of=timezone.now()
     )
@@ -43,7 +47,7 @@ def read_group_members(group: str) -> GroupMembers:
     Raises:
         RewindUnavailable: it did not answer.
     """
-    return read_members(group)
+    return _ask(read_members, group)
 
 
 def read_committed(group: str, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int | None, int | None]]:
@@ -52,7 +56,7 @@ def read_committed(group: str, topic: str, partitions: Sequence[int]) -> dict[in
     Raises:
         RewindUnavailable: the broker did not answer.
     """
-    return {one.partition: (one.committed, one.begin) for one in read_facts(group, topic, partitions, None)}
+    return {one.partition: (one.committed, one.begin) for one in _ask(read_facts, group, topic, partitions, None)}
 
 
 def apply_rewind(
@@ -66,10 +70,10 @@ def apply_rewind(
         GroupActive: the group has members; nothing was moved.
         RewindUnavailable: it cannot be told what is committed now.
     """
-    who = read_members(group)
+    who = read_group_members(group)
     if who.members:
         raise GroupActive(f"{group} has {len(who.members)} members again, so nothing was moved.")
-    now = alter_offsets(group, topic, wanted)
+    now = _ask(alter_offsets, group, topic, wanted)
     transaction.on_commit(lambda: lag_changed.send(sender=RewindOutcome), robust=True)
     return [
         RewindOutcome(
@@ -81,6 +85,13 @@ def apply_rewind(
         )
         for partition, offset in sorted(wanted.items())
     ]
+
+
+def _ask(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    try:
+        return run_aside(function, *args, **kwargs)
+    except AsideDied as error:
+        raise RewindUnavailable(str(error)) from error
 
 
 def _check_values(wish: RewindWish) -> None:

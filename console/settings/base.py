@@ -207,6 +207,7 @@ RELAY_INGRESS_RETRY_AFTER_S = 10
 RELAY_SKIPPED_RETENTION = timedelta(days=365)
 RELAY_WAITING_PAGE_ROWS_MAX = 500
 POLICY_VERSIONS_SHOWN = 100
+POLICY_SUBJECTS_MAX = 1_000  # things of one scope that have a policy
 RELAY_UNSENT_COUNT_CAP = 10_000
 RELAY_SILENT_AFTER_S = 3
 # Younger rows are on their way: a list of them would only flicker.
@@ -284,11 +285,29 @@ CONSUMER_REQUEST_TIMEOUT_S = 5
 # How often a consumer looks whether a person stopped its group or chose where it goes on; how long it waits at first.
 CONSUMER_ORDERS_EVERY_S = 1
 CONSUMER_SWITCH_WAIT_S = 5
-# A transient failure waits base x 2^n up to the limit; nothing is given up before retry policies decide it.
-CONSUMER_RETRY_BASE_S = 1.0
-CONSUMER_RETRY_LIMIT_S = 30.0
+# The policy where nobody set one: waits of base x factor^n up to the limit, given up 42 min 35 s after the first failure.
+CONSUMER_RETRY_ATTEMPTS = 10
+CONSUMER_RETRY_BASE_S = 5.0
+CONSUMER_RETRY_FACTOR = 2.0
+CONSUMER_RETRY_LIMIT_S = 3_600.0
+CONSUMER_RETRY_JITTER = 0.2  # the share of a wait that chance may take away
+CONSUMER_RETRY_AFTER_MAX_S = 3_600.0
+CONSUMER_ORDERING = "quarantine"
 # A failure that is neither transient nor permanent is tried this often, then parked.
 CONSUMER_UNKNOWN_ATTEMPTS = 3
+DLQ_POLICY_REFRESH_S = 2  # a change is obeyed within 5 s
+DLQ_POLICY_ATTEMPTS_MAX = 100
+DLQ_POLICY_WAIT_MAX_S = 86_400.0
+DLQ_POLICY_FACTOR_MAX = 10.0
+DLQ_POLICY_OVERRIDES_MAX = 100
+DLQ_POLICY_HORIZON_MAX_S = 604_800.0  # 7 days: a waiting record keeps its partition's offset
+# Recorded tries: how long and how many are kept, and how many a sweep deletes in one statement, and statements.
+DLQ_ATTEMPT_RETENTION = timedelta(days=14)
+DLQ_ATTEMPT_ROWS = 5_000_000
+DLQ_ATTEMPT_SWEEP_ROWS = 10_000
+DLQ_ATTEMPT_SWEEP_BATCHES = 50
+DLQ_ATTEMPT_SWEEP_EVERY_S = 600
+DLQ_ATTEMPTS_SHOWN = 100  # of one record
 # A handler this long past its deadline is stuck; with so many stuck threads the process ends to be restarted.
 HANDLER_STUCK_GRACE_S = 5
 HANDLER_STUCK_THREADS = 2
@@ -317,6 +336,7 @@ LAG_MINUTE_RETENTION = timedelta(days=14)
 LAG_HOUR_RETENTION = timedelta(days=90)
 LAG_PASS_LIMIT_S = 35
 LAG_LEASE_S = 45
+KAFKA_ASIDE_WITHIN_S = 40  # longer than a pass
 LAG_GROUPS_LIMIT = 2_000
 LAG_NO_MEMBER_AFTER_S = 10
 LAG_RECENT_POINTS = 24

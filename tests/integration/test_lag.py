@@ -385,7 +385,7 @@ def test_a_pass_that_lost_its_lease_writes_nothing(make_topic, groups, monkeypat
         LagPass.objects.update(epoch=999)
         return read_cluster()
 
-    monkeypatch.setattr(lag, "read_cluster", somebody_else_takes_over)
+    monkeypatch.setattr(lag, "_ask_cluster", somebody_else_takes_over)
     collect()
     assert not LagGroup.objects.exists()
     assert LagPass.objects.get().finished_at is None
@@ -395,7 +395,7 @@ def test_while_somebody_holds_the_lease_no_second_pass_reads(monkeypatch):
     LagPass.objects.create(id=1, interval_s=5, epoch=7, lease_until=datetime.now(UTC) + timedelta(seconds=30))
     from relay import lag
 
-    monkeypatch.setattr(lag, "read_cluster", lambda: pytest.fail("a second pass read the cluster"))
+    monkeypatch.setattr(lag, "_ask_cluster", lambda: pytest.fail("a second pass read the cluster"))
     collect_lag()
     assert LagPass.objects.get().epoch == 7
 
@@ -404,7 +404,7 @@ def test_a_long_pass_makes_the_next_one_come_later(monkeypatch):
     from relay import lag
 
     monkeypatch.setattr(lag.time, "monotonic", iter([0.0, 12.0]).__next__)
-    monkeypatch.setattr(lag, "read_cluster", lambda: lag.ClusterReading(groups=[], ends={}, errors=[], complete=True))
+    monkeypatch.setattr(lag, "_ask_cluster", lambda: lag.ClusterReading(groups=[], ends={}, errors=[], complete=True))
     collect()
     assert LagPass.objects.get().interval_s == 24.0
 
