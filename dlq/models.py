@@ -276,3 +276,6 @@ class DataLoss(models.Model):
 
     def __str__(self) -> str:
         return f"{self.group} {self.topic}/{self.partition}: {self.first_lost} to {self.first_kept}"
+
+
+from dlq.models_attempt import Attempt  # noqa: E402, F401 - Django looks for models here

@@ -60,6 +60,33 @@ class FailureClass(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Ordering(StrEnum):
+    """What a parked record does to the later ones of its key.
+
+    quarantine: they park behind it, in order. block: the key waits, at last its partition. park_and_move_on: they go
+    on.
+    """
+
+    QUARANTINE = "quarantine"
+    BLOCK = "block"
+    PARK_AND_MOVE_ON = "park_and_move_on"
+
+
+class BreakerState(StrEnum):
+    """closed: a handler's records run. open: they are held, and one at a time tries whether it works again."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+
+
+class AttemptOutcome(StrEnum):
+    """How a recorded try ended: it waits for another, it was parked, or it was applied after failures."""
+
+    WAITS = "waits"
+    PARKED = "parked"
+    APPLIED = "applied"
+
+
 class Origin(StrEnum):
     """Who parked: a consumer a record of Kafka, the relay a row of the outbox that could not be published, or others.
 

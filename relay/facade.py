@@ -35,6 +35,7 @@ from relay.lag_queries import get_allowed_lag, get_lag_history, get_lag_overview
 from relay.policies import (
     get_relay_policy,
     list_policy_versions,
+    list_current_policies,
     list_relay_policies,
     save_policy,
     set_ingress_hold,
@@ -117,6 +118,7 @@ __all__ = [
     "list_open_incidents",
     "list_pauses",
     "list_policy_versions",
+    "list_current_policies",
     "list_processes",
     "list_recent_incidents",
     "list_relay_policies",

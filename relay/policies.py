@@ -24,7 +24,7 @@ WHERE %(expected)s = (
     SELECT coalesce(max(version), 0) FROM relay_policy WHERE scope = %(scope)s AND subject = %(subject)s)
 ON CONFLICT DO NOTHING RETURNING version
 """
-_SUBJECT_CHARS = 300
+_SUBJECT_CHARS = 1_500
 
 
 # -- Every scope -------------------------------------------------------------------------------------------
@@ -32,6 +32,12 @@ def list_policy_versions(scope: PolicyScope, subject: str) -> list[PolicyVersion
     """Every version of a policy, newest first, at most `POLICY_VERSIONS_SHOWN`; the first is in force."""
     rows = Row.objects.filter(scope=scope.value, subject=subject).order_by("-version")
     return [_version(row) for row in rows[: settings.POLICY_VERSIONS_SHOWN]]
+
+
+def list_current_policies(scope: PolicyScope) -> list[PolicyVersion]:
+    """The newest version of each subject that has one, by subject, at most `POLICY_SUBJECTS_MAX`."""
+    newest = Row.objects.filter(scope=scope.value).order_by("subject", "-version").distinct("subject")
+    return [_version(row) for row in newest[: settings.POLICY_SUBJECTS_MAX]]
 
 
 def save_policy(

@@ -11,7 +11,7 @@ class PolicyVersion(models.Model):
 
     pk = models.CompositePrimaryKey("scope", "subject", "version")
     scope = models.CharField(max_length=20, choices=[(s.value, s.value) for s in PolicyScope])
-    subject = models.CharField(max_length=300)
+    subject = models.CharField(max_length=1500)
     version = models.PositiveIntegerField()
     document = models.JSONField()
     actor = models.CharField(max_length=150)
