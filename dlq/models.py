@@ -279,3 +279,6 @@ class DataLoss(models.Model):
 
 
 from dlq.models_attempt import Attempt  # noqa: E402, F401 - Django looks for models here
+
+
+from dlq.models_triage import FailureGroup, GroupBucket, GroupCount  # noqa: E402, F401 - Django looks for models here
