@@ -49,10 +49,13 @@ def _hot_index(*fields: str, name: str) -> models.Index:
 
 
 class DeadLetter(models.Model):
-    """A record that was parked: parked -> (replaying -> applied | parked) | discarded.
+    """A record that was parked: see `dlq.types.DeadLetterState`.
 
-    The three `original_...` columns hold exact bytes and are touched by `dlq.originals` only, so that encryption
-    has one place. Each partial index serves the list of parked rows narrowed by one field, newest first.
+    `lane` stands for its key (none = no order). `queue_number` is its place among the parked ones of a quarantined
+    key; those behind the head were never tried (`attempts` 0). `replays` counts those that failed again; `settled_at`
+    is when it left the state parked. The three `original_...` columns hold exact bytes and are touched by
+    `dlq.originals` only, so that encryption has one place. Each partial index serves the list of parked rows narrowed
+    by one field, newest first.
     """
 
     id = models.UUIDField(primary_key=True)
@@ -82,6 +85,12 @@ class DeadLetter(models.Model):
         max_length=12, choices=[(o.value, o.value) for o in Origin], db_default=Origin.CONSUMER.value
     )
     parked_at = models.DateTimeField(db_default=Now())
+    lane = models.BigIntegerField(null=True)
+    queue_number = models.BigIntegerField(null=True)
+    replays = models.PositiveIntegerField(db_default=0)
+    needs_human = models.BooleanField(db_default=False)
+    last_failed_at = models.DateTimeField(null=True)
+    settled_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "dlq_dead_letter"
@@ -107,8 +116,7 @@ class DeadLetter(models.Model):
                 condition=Q(failure_class__in=[c.value for c in FailureClass]), name="dlq_dead_letter_known_class"
             ),
             models.CheckConstraint(
-                condition=Q(partition__gte=0) & Q(offset__gte=0) & Q(attempts__gte=1),
-                name="dlq_dead_letter_has_coordinates",
+                condition=Q(partition__gte=0) & Q(offset__gte=0), name="dlq_dead_letter_has_coordinates"
             ),
         ]
         indexes = [
@@ -121,6 +129,9 @@ class DeadLetter(models.Model):
             _hot_index("fingerprint", name="dlq_dl_fingerprint"),
             _hot_index("key_label", name="dlq_dl_key"),
             models.Index(fields=["group", "event_id"], condition=Q(event_id__isnull=False), name="dlq_dl_event"),
+            models.Index(
+                fields=["lane", "queue_number"], condition=_HOT & Q(queue_number__isnull=False), name="dlq_dl_queue"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -179,6 +190,7 @@ class Counter(models.Model):
     open = models.BigIntegerField(default=0)
     parked = models.BigIntegerField(default=0)
     duplicates = models.BigIntegerField(default=0)
+    behind = models.BigIntegerField(db_default=0)
 
     class Meta:
         db_table = "dlq_counter"
@@ -279,6 +291,8 @@ class DataLoss(models.Model):
 
 
 from dlq.models_attempt import Attempt  # noqa: E402, F401 - Django looks for models here
+from dlq.models_quarantine import QuarantinedKey  # noqa: E402, F401
+from dlq.models_replay import Replay, ReplayCount, ReplayItem, Selection, SelectionItem  # noqa: E402, F401
 
 
 from dlq.models_triage import FailureGroup, GroupBucket, GroupCount  # noqa: E402, F401 - Django looks for models here

@@ -52,12 +52,16 @@ class Result:
 
 
 class FailureClass(StrEnum):
-    """How a failure is treated: transient backs off, permanent and schema park now, unknown retries a little."""
+    """How a failure is treated: transient backs off, permanent and schema park now, unknown retries a little.
+
+    `behind` is none: the record was never tried, it waits behind a parked one of its key. Nothing is classified so.
+    """
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
     SCHEMA = "schema"
     UNKNOWN = "unknown"
+    BEHIND = "behind"
 
 
 class Ordering(StrEnum):
@@ -158,11 +162,14 @@ class ForeignOrigin:
 
 
 class DeadLetterState(StrEnum):
-    """parked -> (replaying -> applied | parked) | discarded. Replay and discard come with their issue."""
+    """parked -> applied | sent | discarded; discarded -> parked when a person restores it.
+
+    A replay changes the state only with its outcome: what is being replayed is parked until then.
+    """
 
     PARKED = "parked"
-    REPLAYING = "replaying"
     APPLIED = "applied"
+    SENT = "sent"
     DISCARDED = "discarded"
 
 
@@ -251,6 +258,246 @@ class DeadLetterPage:
     rows: Sequence[DeadLetterRow]
     next_cursor: str | None
     previous_cursor: str | None
+
+
+# -- Quarantine and replay ---------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a person picked: explicit ids, or everything that a filter matches (then `ids` is empty)."""
+
+    ids: Sequence[UUID] = ()
+    filter: DeadLetterFilter | None = None
+
+
+class ReplayMode(StrEnum):
+    """Through the group's own handler, or back to the topic: the latter for groups that are not Signalbox's."""
+
+    HANDLER = "handler"
+    TOPIC = "topic"
+
+
+class ReplayVerdict(StrEnum):
+    """What a preview says of one dead letter; those in `RUNNABLE` are replayed."""
+
+    ELIGIBLE = "eligible"
+    FOLLOWS = "follows"
+    HAZARD = "hazard"
+    BEHIND = "behind"
+    APPLIED = "applied"
+    IN_REPLAY = "in_replay"
+    LOOP_GUARD = "loop_guard"
+    NO_HANDLER = "no_handler"
+    NO_TOPIC = "no_topic"
+    SCHEMA = "schema"
+    NO_PAYLOAD = "no_payload"
+    NOT_PARKED = "not_parked"
+
+
+RUNNABLE = (ReplayVerdict.ELIGIBLE, ReplayVerdict.FOLLOWS, ReplayVerdict.HAZARD)
+
+VERDICT_WORDS: Mapping[ReplayVerdict, str] = {
+    ReplayVerdict.ELIGIBLE: "can be replayed",
+    ReplayVerdict.FOLLOWS: "waits behind another one of its key here, and follows it in order",
+    ReplayVerdict.HAZARD: "can be replayed, but later records of its key may have been handled already",
+    ReplayVerdict.BEHIND: "waits behind a dead letter of its key that is not among these: replay that one",
+    ReplayVerdict.APPLIED: "its event was applied already; nothing would happen",
+    ReplayVerdict.IN_REPLAY: "is in another replay that has not ended",
+    ReplayVerdict.LOOP_GUARD: "failed again too often and needs a person: replay it by itself",
+    ReplayVerdict.NO_HANDLER: "no handler of its group takes its type any more",
+    ReplayVerdict.NO_TOPIC: "its topic is not declared here, so nothing can be sent to it",
+    ReplayVerdict.SCHEMA: "still cannot be decoded",
+    ReplayVerdict.NO_PAYLOAD: "its bytes are not here, so there is nothing to replay",
+    ReplayVerdict.NOT_PARKED: "is not parked any more",
+}
+
+
+class ReplayState(StrEnum):
+    """running <-> paused -> (finished | cancelled). A pause is a person's or the job's own (`ReplayJob.why`)."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+
+
+class ReplayPhase(StrEnum):
+    """How far a job has gone: one, then ten more, then the rest."""
+
+    CANARY = "canary"
+    RAMP = "ramp"
+    REST = "rest"
+
+
+class ReplayOutcome(StrEnum):
+    """queued -> running -> applied | deduplicated | sent | failed | skipped."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    APPLIED = "applied"
+    DEDUPLICATED = "deduplicated"
+    SENT = "sent"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPreview:
+    """A frozen selection and what a replay of it would do. Counts are exact as of `as_of`.
+
+    `counts` has the verdicts that occur. `followers`: parked behind the selected heads without being selected; they
+    follow in order. `late`: matches of the filter parked since, up to `late_limit`; they are not part of it.
+    `duration_s` is at `rate_per_s` (None = as fast as the consumers can, then it is not known). `job_id`: it was used.
+    """
+
+    id: UUID
+    group: str
+    mode: ReplayMode
+    selection: Selection
+    actor: str
+    as_of: datetime
+    expires_at: datetime
+    expired: bool
+    total: int
+    runnable: int
+    counts: Mapping[ReplayVerdict, int]
+    followers: int
+    late: int
+    late_limit: int
+    rate_per_s: float | None
+    duration_s: float | None
+    needs_second: bool
+    samples: Sequence[tuple[DeadLetterRow, ReplayVerdict]]
+    job_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayJob:
+    """One replay. `version` is what an act on it must name. Counts are exact, of committed outcomes.
+
+    `total` includes `followed`: records behind a released head that joined. `why`: why it is paused or cancelled, ""
+    while it runs. `waiting_for`: what it waits for although it may run, such as a consumer of its group. `running` are
+    those that a consumer has taken. `failed_same`: failed with the same error as before.
+    """
+
+    id: UUID
+    group: str
+    mode: ReplayMode
+    state: ReplayState
+    phase: ReplayPhase
+    why: str
+    waiting_for: str
+    actor: str
+    second: str
+    reason: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    as_of: datetime
+    version: int
+    changed_by: str
+    changed_at: datetime
+    rate_per_s: float | None
+    total: int
+    followed: int
+    queued: int
+    running: int
+    applied: int
+    deduplicated: int
+    sent: int
+    failed: int
+    failed_same: int
+    skipped: int
+    measured_per_s: float | None
+    eta_s: float | None
+    preview_id: UUID | None
+    selection: Selection
+
+    @property
+    def settled(self) -> int:
+        """How many have an outcome."""
+        return self.applied + self.deduplicated + self.sent + self.failed + self.skipped
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether nothing of it will happen any more."""
+        return self.state in (ReplayState.FINISHED, ReplayState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayItem:
+    """One dead letter's part in a replay. `why` explains failed and skipped; `joined`: it followed a released head."""
+
+    job_id: UUID
+    number: int
+    dead_letter_id: UUID
+    topic: str
+    partition: int
+    offset: int
+    event_type: str
+    key_label: str
+    outcome: ReplayOutcome
+    why: str
+    error_class: str
+    same_error: bool | None
+    joined: bool
+    taken_by: str
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPage:
+    """Replay jobs, newest first, with an opaque cursor for the next page."""
+
+    as_of: datetime
+    jobs: Sequence[ReplayJob]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayItemPage:
+    """Items of one job in their order, with an opaque cursor for the next page."""
+
+    as_of: datetime
+    items: Sequence[ReplayItem]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineFilter:
+    """What quarantined keys may be narrowed by; empty text = any."""
+
+    group: str = ""
+    topic: str = ""
+    key_label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedKey:
+    """A key whose records park, in order, until it is released. `letters` counts the head and those behind it.
+
+    `job_id`: the replay that the head, or one behind it, is in.
+    """
+
+    id: UUID
+    group: str
+    topic: str
+    key_label: str
+    head: DeadLetterRow
+    letters: int
+    quarantined_at: datetime
+    head_since: datetime
+    job_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinePage:
+    """Quarantined keys, newest first, with an opaque cursor for the next page. `total` counts up to `total_limit`."""
+
+    as_of: datetime
+    keys: Sequence[QuarantinedKey]
+    next_cursor: str | None
+    total: int
+    total_limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
