@@ -296,3 +296,4 @@ from dlq.models_replay import Replay, ReplayCount, ReplayItem, Selection, Select
 
 
 from dlq.models_triage import FailureGroup, GroupBucket, GroupCount  # noqa: E402, F401 - Django looks for models here
+from dlq.models_runtime import Breaker, Once, Waiting  # noqa: E402, F401

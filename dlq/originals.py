@@ -38,3 +38,8 @@ def decode_headers(stored: bytes | memoryview | None) -> Headers | None:
     if stored is None:
         return None
     return tuple((name, None if v is None else b64decode(v)) for name, v in json.loads(bytes(stored)))
+
+
+def unseal(originals: Originals) -> tuple[bytes | None, bytes | None, Headers | None]:
+    """Return key, value and headers as they lay in Kafka."""
+    return originals.key, originals.value, decode_headers(originals.headers)

@@ -529,3 +529,43 @@ class GroupSpec:
     name: str
     topics: Sequence[str]
     handlers: Sequence[str]
+
+
+# -- The runtime -------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerView:
+    """One handler's breaker. `failures` in a row while closed; `probe_in_s`: until the next record is let through.
+
+    `changed_by` is the person who closed it last, "" = it closed by itself. `version` changes with its state.
+    """
+
+    group: str
+    handler: str
+    state: BreakerState
+    failures: int
+    error_class: str
+    opened_at: datetime | None
+    probe_in_s: float | None
+    probes: int
+    version: int
+    changed_by: str
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """What waits on one partition of a group. `head_offset` is the lowest, of the key `key_label`, due at `until`.
+
+    `stored`: how many of `records` lie in the database, so that the partition moves on without them.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    records: int
+    stored: int
+    key_label: str
+    head_offset: int
+    attempts: int
+    error_class: str
+    until: datetime | None
