@@ -30,7 +30,7 @@ _PAGES: tuple[tuple[str, tuple[_Page, ...]], ...] = (
         "Watch",
         (_Page("now", "Now", ()), _Page("relay", "Relay", ("relay_",)), _Page("lag", "Lag", ("lag_", "data_loss"))),
     ),
-    ("Put right", (_Page("dead_letters", "Dead letters", ("dead_letter",)),)),
+    ("Put right", (_Page("dead_letters", "Dead letters", ("dead_letter", "quarantine_")),)),
     (
         "Check",
         (

@@ -1,7 +1,7 @@
 """Writes of the consumers: claim an event, keep its result, park a record, count, remember positions.
 
-The seam for quarantine (retry policies, replay): every transaction that applies or parks a keyed record will first
-take an advisory lock on (group, topic, key); `claim_event` and `park_record` are the two places.
+Every transaction that applies or parks a keyed record takes the key's lock first (`dlq.key_queue`); `park_record` does
+so itself, whoever calls `claim_event` has done it.
 """
 
 import json
@@ -16,6 +16,8 @@ from uuid_utils.compat import uuid7
 
 from dlq.domain.envelope import find_event_id, find_event_type
 from dlq.domain.failure import Failure
+from dlq.domain.quarantine import lane_of
+from dlq.key_queue import hold_key, lock_lane
 from dlq.originals import seal
 from dlq.types import DeadLetterState, ForeignOrigin, Origin, Result
 from relay.facade import label_key
@@ -37,11 +39,13 @@ _LETTER = """
 INSERT INTO dlq_dead_letter (
     id, group_name, handler, topic, partition, log_offset, topic_id, leader_epoch, record_timestamp,
     original_key, original_value, original_headers, key_label, event_id, event_type, published_at,
-    failure_class, error_class, error_message, stack, fingerprint, attempts, state, origin, parked_at)
+    failure_class, error_class, error_message, stack, fingerprint, attempts, state, origin, parked_at,
+    lane, queue_number)
 SELECT %(id)s, %(group)s, %(handler)s, %(topic)s, %(partition)s, %(offset)s, %(topic_id)s, %(leader_epoch)s,
     %(record_timestamp)s, %(key)s::bytea, %(value)s::bytea, %(headers)s::bytea, %(key_label)s, %(event_id)s,
     %(event_type)s, %(published_at)s, %(failure_class)s, %(error_class)s, %(error_message)s, %(stack)s,
-    %(fingerprint)s, %(attempts)s, %(state)s, %(origin)s, clock_timestamp()
+    %(fingerprint)s, %(attempts)s, %(state)s, %(origin)s, clock_timestamp(),
+    %(lane)s, CASE WHEN %(queued)s THEN nextval('dlq_queue_number') END
 """
 # A repeat of an event that is parked already, with the same bytes, is a repeat and not a second dead letter.
 _PARK = f"""{_LETTER}
@@ -60,11 +64,11 @@ INSERT INTO dlq_foreign_stop (dead_letter_id, number, family, topic, partition, 
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)
 """
 _COUNT = """
-INSERT INTO dlq_counter AS c (topic, group_name, slot, open, parked, duplicates)
-VALUES (%(topic)s, %(group)s, %(slot)s, %(open)s, %(parked)s, %(duplicates)s)
+INSERT INTO dlq_counter AS c (topic, group_name, slot, open, parked, duplicates, behind)
+VALUES (%(topic)s, %(group)s, %(slot)s, %(open)s, %(parked)s, %(duplicates)s, %(behind)s)
 ON CONFLICT (topic, group_name, slot) DO UPDATE
 SET open = c.open + excluded.open, parked = c.parked + excluded.parked,
-    duplicates = c.duplicates + excluded.duplicates
+    duplicates = c.duplicates + excluded.duplicates, behind = c.behind + excluded.behind
 """
 _BUCKET = """
 INSERT INTO dlq_parked_bucket AS b (minute, topic, group_name, parked)
@@ -117,15 +121,24 @@ def store_result(group: str, event_id: uuid.UUID, result: Result) -> None:
 
 
 def park_record(
-    group: str, handler: str, record: ConsumerRecord, failure: Failure, *, topic_id: str | None, slot: int
+    group: str,
+    handler: str,
+    record: ConsumerRecord,
+    failure: Failure,
+    *,
+    topic_id: str | None,
+    slot: int,
+    quarantines: bool = True,
 ) -> bool:
     """Park a record in the caller's transaction, with its counts; False when it, or its event, is parked already.
 
-    Idempotent on (group, topic, partition, offset, topic id).
+    Takes the key's lock and, with `quarantines`, makes it the head of its key: later records park behind it. Idempotent
+    on (group, topic, partition, offset, topic id).
     """
     values = _dead_letter_values(group, handler, record, failure, topic_id)
     with connection.cursor() as cursor:
-        return _write_dead_letter(cursor, values, slot)
+        return _write_dead_letter(cursor, {**values, "queued": quarantines and record.key is not None}, slot)
+
 
 
 def park_unsent(cursor: Any, record: ConsumerRecord, failure: Failure, *, slot: int) -> bool:
@@ -181,25 +194,38 @@ def _stop_values(dead_letter_id: uuid.UUID, number: int, stop: ForeignOrigin) ->
 
 
 def _write_dead_letter(cursor: Any, values: Mapping[str, Any], slot: int) -> bool:
+    if values["queued"]:
+        lock_lane(cursor, values["lane"])
     cursor.execute(_PARK, values)
     is_new = bool(cursor.rowcount == 1)
     group, topic = values["group"], values["topic"]
     if not is_new:
         _add(cursor, group, topic, slot, duplicates=1)
         return False
-    _add(cursor, group, topic, slot, opened=1, parked=1)
+    is_head = not values["queued"] or hold_key(cursor, values)
+    _add(cursor, group, topic, slot, opened=1, parked=1, behind=int(not is_head))
     cursor.execute(_BUCKET, [topic, group])
     return True
 
 
-def count(group: str, topic: str, slot: int, *, opened: int = 0, parked: int = 0, duplicates: int = 0) -> None:
+def count(
+    group: str, topic: str, slot: int, *, opened: int = 0, parked: int = 0, duplicates: int = 0, behind: int = 0
+) -> None:
     """Add to the exact counters; call it last in a transaction, since it locks a row until the commit."""
     with connection.cursor() as cursor:
-        _add(cursor, group, topic, slot, opened=opened, parked=parked, duplicates=duplicates)
+        _add(cursor, group, topic, slot, opened=opened, parked=parked, duplicates=duplicates, behind=behind)
 
 
 def _add(
-    cursor: Any, group: str, topic: str, slot: int, *, opened: int = 0, parked: int = 0, duplicates: int = 0
+    cursor: Any,
+    group: str,
+    topic: str,
+    slot: int,
+    *,
+    opened: int = 0,
+    parked: int = 0,
+    duplicates: int = 0,
+    behind: int = 0,
 ) -> None:
     cursor.execute(
         _COUNT,
@@ -210,6 +236,7 @@ def _add(
             "open": opened,
             "parked": parked,
             "duplicates": duplicates,
+            "behind": behind,
         },
     )
 
@@ -270,6 +297,8 @@ def _dead_letter_values(
         "attempts": failure.attempts,
         "state": DeadLetterState.PARKED.value,
         "origin": Origin.CONSUMER.value,
+        "lane": None if record.key is None else lane_of(group, record.place.topic, record.key),
+        "queued": False,
     }
 
 

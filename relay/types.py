@@ -96,6 +96,7 @@ class IncidentKind(StrEnum):
     LAG_UNREADABLE = "lag_unreadable"
     DATA_LOSS = "data_loss"
     DEAD_LETTERS_GROWING = "dead_letters_growing"
+    QUARANTINE_FULL = "quarantine_full"
     CONSUMER_CRASHING = "consumer_crashing"
     BREAKER_OPEN = "breaker_open"
     DEAD_LETTER_COPY_FAILED = "dead_letter_copy_failed"

@@ -321,6 +321,9 @@ DLQ_IMPORT_BATCH_BYTES = 8 * 1024 * 1024
 DLQ_EXPORT_HEADER_BYTES = 16 * 1024
 DLQ_LINKED_ROWS = 20  # other dead letters of the same original record, on the page of one
 DLQ_SIMILAR_COUNT_CAP = 10_000
+# Records that wait behind the parked head of their key; at the limit the key, at last its partition, waits in Kafka.
+DLQ_KEY_LETTERS_MAX = 10_000
+DLQ_GROUP_BEHIND_MAX = 100_000
 DLQ_BUCKET_RETENTION = timedelta(days=2)
 DLQ_BUCKET_SWEEP_EVERY_S = 3_600
 
