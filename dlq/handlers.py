@@ -125,6 +125,11 @@ def list_groups() -> list[GroupSpec]:
     ]
 
 
+def list_routes() -> list[HandlerSpec]:
+    """Every registered handler."""
+    return list(_registry.values())
+
+
 def find_clashes() -> list[str]:
     """Say in words which handlers are registered for the same thing."""
     taken: dict[tuple[str, str, str | None], list[str]] = {}

@@ -4,3 +4,4 @@ from django.dispatch import Signal
 
 dead_letters_changed = Signal()
 applied_changed = Signal()
+policies_changed = Signal()

@@ -34,6 +34,12 @@ def list_policy_versions(scope: PolicyScope, subject: str) -> list[PolicyVersion
     return [_version(row) for row in rows[: settings.POLICY_VERSIONS_SHOWN]]
 
 
+def get_policy_version(scope: PolicyScope, subject: str, version: int) -> PolicyVersion | None:
+    """One version of a policy; None when there is none of that number."""
+    row = Row.objects.filter(scope=scope.value, subject=subject, version=version).first()
+    return None if row is None else _version(row)
+
+
 def list_current_policies(scope: PolicyScope) -> list[PolicyVersion]:
     """The newest version of each subject that has one, by subject, at most `POLICY_SUBJECTS_MAX`."""
     newest = Row.objects.filter(scope=scope.value).order_by("subject", "-version").distinct("subject")

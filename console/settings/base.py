@@ -185,6 +185,8 @@ RELAY_STALL_S = 10
 RELAY_IDLE_WAIT_MS = 250
 RELAY_TASK_BUDGET_S = 30
 RELAY_TASK_LIMIT_S = 60
+    "dlq.fold_counts": {"task": "dlq.fold_counts", "schedule": 5.0, "options": {"expires": 5}},
+    "dlq.forget_attempts": {"task": "dlq.forget_attempts", "schedule": 60.0, "options": {"expires": 60}},
 RELAY_STOP_WITHIN_S = 10
 RELAY_PARTITION_ROWS = 1_000_000
 RELAY_PARTITIONS_AHEAD = 8
@@ -322,6 +324,7 @@ DLQ_EXPORT_HEADER_BYTES = 16 * 1024
 DLQ_LINKED_ROWS = 20  # other dead letters of the same original record, on the page of one
 DLQ_SIMILAR_COUNT_CAP = 10_000
 # Records that wait behind the parked head of their key; at the limit the key, at last its partition, waits in Kafka.
+DLQ_POLICY_LINES = 2_000
 DLQ_KEY_LETTERS_MAX = 10_000
 DLQ_GROUP_BEHIND_MAX = 100_000
 DLQ_BUCKET_RETENTION = timedelta(days=2)
@@ -334,6 +337,8 @@ LAG_PARALLEL_REQUESTS = 64
 LAG_WINDOW_S = 60
 LAG_MIN_SAMPLES = 5
 LAG_ALLOWED_DEFAULT = 50
+DLQ_SIMULATION_ROWS = 50_000  # recorded tries that one simulation looks at
+DLQ_SIMULATION_DAYS = 7
 LAG_RAW_RETENTION = timedelta(days=2)
 LAG_MINUTE_RETENTION = timedelta(days=14)
 LAG_HOUR_RETENTION = timedelta(days=90)
