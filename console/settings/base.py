@@ -58,6 +58,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "channels",
     "rest_framework",
+    "drf_spectacular",
     "django_htmx",
     "csp",
 ]
@@ -144,6 +145,30 @@ SIGN_IN_WINDOW_S = 300
 SIGN_IN_FAILURES_PER_ACCOUNT = 5
 SIGN_IN_FAILURES_PER_ADDRESS = 50
 
+# -- The API -----------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["console.api.auth.TokenAuthentication", "console.api.auth.SignedIn"],
+    "DEFAULT_PERMISSION_CLASSES": ["console.api.auth.Permitted"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["console.api.base.BoundedJsonParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "console.api.problems.answer_error",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Signalbox",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["console.api.auth.Permitted"],
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_ADD_EXPLICIT_BLANK_NULL_CHOICE": False,
+}
+API_BODY_BYTES = 1024 * 1024
+API_PAGE_ROWS = 50
+API_PAGE_ROWS_MAX = 500
+API_TOKEN_DAYS_MAX = 366
+API_TOKENS_LISTED = 200
+API_TOKEN_USE_NOTED_S = 60
+
 # -- Celery and Channels -----------------------------------------------------------------------------------
 CELERY_BROKER_URL = VALKEY_URL
 CELERY_TASK_IGNORE_RESULT = True
@@ -160,6 +185,8 @@ CELERY_BEAT_SCHEDULE = {
     "relay.collect_lag": {"task": "relay.collect_lag", "schedule": 5.0, "options": {"expires": 5}},
     "relay.sample": {"task": "relay.sample", "schedule": 5.0, "options": {"expires": 5}},
     "console.watch": {"task": "console.watch", "schedule": 2.0, "options": {"expires": 2}},
+    "dlq.fold_counts": {"task": "dlq.fold_counts", "schedule": 5.0, "options": {"expires": 5}},
+    "dlq.forget_attempts": {"task": "dlq.forget_attempts", "schedule": 60.0, "options": {"expires": 60}},
 }
 CHANNEL_LAYERS = {
     "default": {
@@ -185,8 +212,6 @@ RELAY_STALL_S = 10
 RELAY_IDLE_WAIT_MS = 250
 RELAY_TASK_BUDGET_S = 30
 RELAY_TASK_LIMIT_S = 60
-    "dlq.fold_counts": {"task": "dlq.fold_counts", "schedule": 5.0, "options": {"expires": 5}},
-    "dlq.forget_attempts": {"task": "dlq.forget_attempts", "schedule": 60.0, "options": {"expires": 60}},
 RELAY_STOP_WITHIN_S = 10
 RELAY_PARTITION_ROWS = 1_000_000
 RELAY_PARTITIONS_AHEAD = 8
@@ -287,7 +312,8 @@ CONSUMER_REQUEST_TIMEOUT_S = 5
 # How often a consumer looks whether a person stopped its group or chose where it goes on; how long it waits at first.
 CONSUMER_ORDERS_EVERY_S = 1
 CONSUMER_SWITCH_WAIT_S = 5
-# The policy where nobody set one: waits of base x factor^n up to the limit, given up 42 min 35 s after the first failure.
+# The policy where nobody set one: waits of base x factor^n up to the limit; it gives up 42 min 35 s after the first
+# failure.
 CONSUMER_RETRY_ATTEMPTS = 10
 CONSUMER_RETRY_BASE_S = 5.0
 CONSUMER_RETRY_FACTOR = 2.0
@@ -298,6 +324,7 @@ CONSUMER_ORDERING = "quarantine"
 # A failure that is neither transient nor permanent is tried this often, then parked.
 CONSUMER_UNKNOWN_ATTEMPTS = 3
 DLQ_POLICY_REFRESH_S = 2  # a change is obeyed within 5 s
+DLQ_POLICY_LINES = 2_000
 DLQ_POLICY_ATTEMPTS_MAX = 100
 DLQ_POLICY_WAIT_MAX_S = 86_400.0
 DLQ_POLICY_FACTOR_MAX = 10.0
@@ -310,6 +337,8 @@ DLQ_ATTEMPT_SWEEP_ROWS = 10_000
 DLQ_ATTEMPT_SWEEP_BATCHES = 50
 DLQ_ATTEMPT_SWEEP_EVERY_S = 600
 DLQ_ATTEMPTS_SHOWN = 100  # of one record
+DLQ_SIMULATION_ROWS = 50_000  # recorded tries that one simulation looks at
+DLQ_SIMULATION_DAYS = 7
 # A handler this long past its deadline is stuck; with so many stuck threads the process ends to be restarted.
 HANDLER_STUCK_GRACE_S = 5
 HANDLER_STUCK_THREADS = 2
@@ -321,14 +350,33 @@ DLQ_STACK_FRAMES = 20
 DLQ_IMPORT_BATCH_RECORDS = 500
 DLQ_IMPORT_BATCH_BYTES = 8 * 1024 * 1024
 DLQ_EXPORT_HEADER_BYTES = 16 * 1024
+# Each dead letter is copied to <topic>.<group>.dlq; the rules (docs/dead-letter-copies.md) say how, by topic and group.
+DLQ_COPIES: bool = env.bool("DLQ_COPIES", True)
+DLQ_COPY_CREATE_TOPICS: bool = env.bool("DLQ_COPY_CREATE_TOPICS", True)
+DLQ_COPY_RULES: dict[str, dict[str, object]] = dict(env.json("DLQ_COPY_RULES", {}))
+DLQ_COPY_PARTITIONS = 6  # of a dead-letter topic whose source is not declared here
+DLQ_COPY_LOOK_EVERY_S = 30
+DLQ_COPY_FAILED_SHOWN_S = 3_600  # so long a copy that failed keeps its topic's incident open
 DLQ_LINKED_ROWS = 20  # other dead letters of the same original record, on the page of one
 DLQ_SIMILAR_COUNT_CAP = 10_000
 # Records that wait behind the parked head of their key; at the limit the key, at last its partition, waits in Kafka.
-DLQ_POLICY_LINES = 2_000
 DLQ_KEY_LETTERS_MAX = 10_000
 DLQ_GROUP_BEHIND_MAX = 100_000
 DLQ_BUCKET_RETENTION = timedelta(days=2)
+# Acts on more dead letters than this need a reason, and on more than that a second person, who has so long to answer.
+DLQ_REASON_ABOVE = 50
+DLQ_SECOND_PERSON_ABOVE: int = env.int("DLQ_SECOND_PERSON_ABOVE", 500)
+SECOND_PERSON_WITHIN_S = 900
+SECOND_REQUESTS_LISTED = 50
 DLQ_BUCKET_SWEEP_EVERY_S = 3_600
+# Counts of failure groups: appended by triggers, folded so often, so many rows a statement and statements a time.
+DLQ_FOLD_EVERY_S = 15
+DLQ_FOLD_ROWS = 20_000
+DLQ_FOLD_ROUNDS = 50
+DLQ_GROUP_BUCKET_RETENTION = timedelta(days=8)  # longer than the longest window of the groups' table
+DLQ_GROUP_MEMBERS_MAX = 20  # fingerprints in one failure group
+DLQ_GROUP_PLACES = 20  # topics and groups that are named for one failure group
+DLQ_SNOOZE_MOST = timedelta(days=30)
 
 # -- Bounds of lag, processes, watch -----------------------------------------------------------------------
 LAG_COLLECT_EVERY_S = 5
@@ -337,8 +385,6 @@ LAG_PARALLEL_REQUESTS = 64
 LAG_WINDOW_S = 60
 LAG_MIN_SAMPLES = 5
 LAG_ALLOWED_DEFAULT = 50
-DLQ_SIMULATION_ROWS = 50_000  # recorded tries that one simulation looks at
-DLQ_SIMULATION_DAYS = 7
 LAG_RAW_RETENTION = timedelta(days=2)
 LAG_MINUTE_RETENTION = timedelta(days=14)
 LAG_HOUR_RETENTION = timedelta(days=90)
