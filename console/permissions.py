@@ -33,6 +33,7 @@ class Action(StrEnum):
     RETRY_ROWS = "retry_rows"
     SKIP_ROW = "skip_row"
     SET_RELAY_POLICY = "set_relay_policy"
+    SET_RETRY_POLICY = "set_retry_policy"
     SET_ALLOWED_LAG = "set_allowed_lag"
     REWIND_GROUP = "rewind_group"
     SWITCH_GROUP = "switch_group"
@@ -105,6 +106,11 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         action=Action.SET_RELAY_POLICY,
         words="Set how failed rows of a topic are treated, and its ingress hold",
+        groups=frozenset({Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.SET_RETRY_POLICY,
+        words="Set how often and when consumers try failed records again",
         groups=frozenset({Group.ADMIN}),
     ),
     Grant(
