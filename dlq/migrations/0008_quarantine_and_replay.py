@@ -67,6 +67,7 @@ class Migration(migrations.Migration):
             name='ReplayCount',
             fields=[
                 ('pk', models.CompositePrimaryKey('job', 'what', 'slot', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('job', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='counts', to='dlq.replay')),
                 ('what', models.CharField(max_length=12)),
                 ('slot', models.SmallIntegerField()),
                 ('n', models.BigIntegerField(default=0)),
@@ -79,6 +80,7 @@ class Migration(migrations.Migration):
             name='ReplayItem',
             fields=[
                 ('pk', models.CompositePrimaryKey('job', 'number', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('job', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='items', to='dlq.replay')),
                 ('number', models.BigIntegerField()),
                 ('dead_letter_id', models.UUIDField()),
                 ('lane', models.BigIntegerField(null=True)),
@@ -121,6 +123,7 @@ class Migration(migrations.Migration):
             name='SelectionItem',
             fields=[
                 ('pk', models.CompositePrimaryKey('selection', 'number', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('selection', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='items', to='dlq.selection')),
                 ('number', models.IntegerField()),
                 ('dead_letter_id', models.UUIDField()),
                 ('lane', models.BigIntegerField(null=True)),
@@ -239,24 +242,9 @@ class Migration(migrations.Migration):
             model_name='replay',
             constraint=models.CheckConstraint(condition=models.Q(('rate_per_s__isnull', True), ('rate_per_s__gt', 0), _connector='OR'), name='dlq_replay_rate_positive'),
         ),
-        migrations.AddField(
-            model_name='replaycount',
-            name='job',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='counts', to='dlq.replay'),
-        ),
-        migrations.AddField(
-            model_name='replayitem',
-            name='job',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='items', to='dlq.replay'),
-        ),
         migrations.AddIndex(
             model_name='selection',
             index=models.Index(fields=['expires_at'], name='dlq_selection_expiry'),
-        ),
-        migrations.AddField(
-            model_name='selectionitem',
-            name='selection',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='items', to='dlq.selection'),
         ),
         migrations.AddIndex(
             model_name='replayitem',
