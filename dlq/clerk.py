@@ -151,15 +151,20 @@ class Clerk(threading.Thread):
         self.looked.set()
         with self._lock:
             stopped = set(self._stopped)
-        for place, choice in (losses.wanted_starts(self._group) if stopped else {}).items():
+        for place, wanted in (losses.wanted_starts(self._group) if stopped else {}).items():
             if place in stopped:
-                self._go_on(place, choice)
+                self._go_on(place, wanted)
         self._next_look_at = time.monotonic() + settings.CONSUMER_ORDERS_EVERY_S
 
-    def _go_on(self, place: PartitionRef, choice: LossChoice) -> None:
-        find = self._consumer.end_offset if choice is LossChoice.END else self._consumer.first_offset
-        offset = find(place)
-        log.info("consumer.goes_on_after_loss", group=self._group, partition=str(place), choice=choice.value)
+    def _go_on(self, place: PartitionRef, wanted: losses.WantedStart) -> None:
+        offset = self._consumer.end_offset(place)
+        if wanted.choice is not LossChoice.END:
+            first = self._consumer.first_offset(place)
+            if wanted.offset is not None and wanted.offset < first:
+                losses.withdraw_choice(self._group, place, first)
+                return
+            offset = first if wanted.offset is None else min(wanted.offset, offset)
+        log.info("consumer.goes_on_after_loss", group=self._group, partition=str(place), choice=wanted.choice.value)
         with self._lock:
             self._stopped.discard(place)
         self.decisions.put((OffsetMissing(place=place, offset=None), Chosen(offset=offset)))

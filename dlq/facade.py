@@ -4,7 +4,7 @@ from dlq.applied import AppliedCount, count_applied
 from dlq.exporting import ExportedLetter, NotExportable, export_dead_letter
 from dlq.foreign import BadImport, ForeignImportError, ImportReport, import_dead_letters
 from dlq.handlers import Tx, UnknownGroup, handler, list_groups
-from dlq.losses import DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
+from dlq.losses import BadLossChoice, DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
 from dlq.queries import BadCursor, BadFilter, BadQuery, get_dead_letter, get_dlq_status, list_dead_letters
 from dlq.relay_parking import find_parked_row
 from dlq.runtime import ConsumerDied, run_group
@@ -16,6 +16,7 @@ __all__ = [
     "BadCursor",
     "BadFilter",
     "BadImport",
+    "BadLossChoice",
     "BadQuery",
     "ConsumerDied",
     "DataLoss",

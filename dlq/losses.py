@@ -27,20 +27,38 @@ SET topic_id = excluded.topic_id, first_lost = excluded.first_lost, first_kept =
     counted = excluded.counted
 RETURNING id
 """
+# Retention went on while the person chose: more is lost than they saw, so they are asked again.
+_WITHDRAW = """
+UPDATE dlq_data_loss SET choice = '', chosen_offset = NULL, first_kept = %s
+WHERE group_name = %s AND topic = %s AND partition = %s AND settled_at IS NULL AND choice = 'offset'
+"""
 _COLUMNS = """id, group_name, topic, partition, first_lost, first_kept, counted, found_at, last_read_at, choice,
- chosen_by, chosen_at, reason, settled_at, resumed_at"""
+ chosen_offset, chosen_by, chosen_at, reason, settled_at, resumed_at"""
 _CHOICES = """
-SELECT topic, partition, choice FROM dlq_data_loss
-WHERE group_name = %s AND settled_at IS NULL AND choice IN ('first', 'end')
+SELECT topic, partition, choice, chosen_offset FROM dlq_data_loss
+WHERE group_name = %s AND settled_at IS NULL AND choice IN ('first', 'end', 'offset')
 """
 _CHOOSE = """
-UPDATE dlq_data_loss SET choice = %s, chosen_by = %s, chosen_at = clock_timestamp(), reason = %s
+UPDATE dlq_data_loss
+SET choice = %s, chosen_offset = %s, chosen_by = %s, chosen_at = clock_timestamp(), reason = %s
 WHERE id = %s AND settled_at IS NULL AND choice = %s
 """
 _SETTLE = """
 UPDATE dlq_data_loss SET settled_at = clock_timestamp(), resumed_at = %s
 WHERE group_name = %s AND topic = %s AND partition = %s AND settled_at IS NULL AND first_kept <= %s
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedStart:
+    """Where a person lets a partition go on; `offset` is set with `LossChoice.OFFSET` only."""
+
+    choice: LossChoice
+    offset: int | None
+
+
+class BadLossChoice(ValueError):
+    """The offset cannot be: it is missing, or the log does not keep it."""
 
 
 class StaleLoss(Exception):
@@ -64,6 +82,7 @@ class DataLoss:
     found_at: datetime
     last_read_at: datetime | None
     choice: LossChoice
+    chosen_offset: int | None
     chosen_by: str
     chosen_at: datetime | None
     reason: str
@@ -92,11 +111,20 @@ def report_loss(group: str, place: PartitionRef, topic_id: str | None, lost: Los
         return int(cursor.fetchone()[0])
 
 
-def wanted_starts(group: str) -> Mapping[PartitionRef, LossChoice]:
+def wanted_starts(group: str) -> Mapping[PartitionRef, WantedStart]:
     """Where people let partitions of the group go on, of losses that are not settled."""
     with connection.cursor() as cursor:
         cursor.execute(_CHOICES, [group])
-        return {PartitionRef(topic, partition): LossChoice(choice) for topic, partition, choice in cursor.fetchall()}
+        return {
+            PartitionRef(topic, partition): WantedStart(choice=LossChoice(choice), offset=offset)
+            for topic, partition, choice, offset in cursor.fetchall()
+        }
+
+
+def withdraw_choice(group: str, place: PartitionRef, first_kept: int) -> None:
+    """Take back the choice of an offset that was deleted meanwhile: the loss is larger, and a person chooses again."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WITHDRAW, [first_kept, group, place.topic, place.partition])
 
 
 def settle_loss(group: str, place: PartitionRef, resumed_at: int) -> bool:
@@ -106,16 +134,22 @@ def settle_loss(group: str, place: PartitionRef, resumed_at: int) -> bool:
         return bool(cursor.rowcount)
 
 
-def choose_after_loss(loss_id: int, choice: LossChoice, *, seen: LossChoice, actor: str, reason: str) -> None:
+def choose_after_loss(
+    loss_id: int, choice: LossChoice, *, seen: LossChoice, actor: str, reason: str, offset: int | None = None
+) -> None:
     """Say where the group goes on; its consumers obey within seconds, or when one starts.
 
-    `seen` is the choice that the person's page showed.
+    `seen` is the choice that the person's page showed; `offset` belongs to `LossChoice.OFFSET`. One that retention
+    deletes before the group is there is asked for again.
 
     Raises:
+        BadLossChoice: the offset is missing, negative, or said with another choice.
         StaleLoss: it is settled, or the choice is another one by now.
     """
+    if (offset is not None) != (choice is LossChoice.OFFSET) or (offset is not None and not 0 <= offset < 2**63):
+        raise BadLossChoice("An offset, from 0 on, belongs to the choice of an offset, and to no other.")
     with connection.cursor() as cursor:
-        cursor.execute(_CHOOSE, [choice.value, actor[:150], reason, loss_id, seen.value])
+        cursor.execute(_CHOOSE, [choice.value, offset, actor[:150], reason, loss_id, seen.value])
         if not cursor.rowcount:
             raise StaleLoss("The group goes on already, or somebody has chosen meanwhile.")
     transaction.on_commit(lambda: lag_changed.send(sender=DataLoss), robust=True)
@@ -147,11 +181,12 @@ def _read(where: str, params: Sequence[Any]) -> list[DataLoss]:
             found_at=row[7],
             last_read_at=row[8],
             choice=LossChoice(row[9]),
-            chosen_by=row[10],
-            chosen_at=row[11],
-            reason=row[12],
-            settled_at=row[13],
-            resumed_at=row[14],
+            chosen_offset=row[10],
+            chosen_by=row[11],
+            chosen_at=row[12],
+            reason=row[13],
+            settled_at=row[14],
+            resumed_at=row[15],
         )
         for row in rows
     ]

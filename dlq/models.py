@@ -267,6 +267,7 @@ class DataLoss(models.Model):
     found_at = models.DateTimeField(db_default=Now())
     last_read_at = models.DateTimeField(null=True)
     choice = models.CharField(max_length=10, blank=True, choices=[(c.value, c.value) for c in LossChoice if c])
+    chosen_offset = models.BigIntegerField(null=True)
     chosen_by = models.CharField(max_length=150, blank=True)
     chosen_at = models.DateTimeField(null=True)
     reason = models.CharField(max_length=500, blank=True)
@@ -283,6 +284,11 @@ class DataLoss(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(choice__in=[c.value for c in LossChoice]), name="dlq_data_loss_known_choice"
+            ),
+            models.CheckConstraint(
+                condition=Q(choice=LossChoice.OFFSET.value, chosen_offset__gte=0)
+                | ~Q(choice=LossChoice.OFFSET.value) & Q(chosen_offset__isnull=True),
+                name="dlq_data_loss_chosen_offset",
             ),
         ]
 

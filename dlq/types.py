@@ -514,11 +514,12 @@ class DlqStatus:
 
 
 class LossChoice(StrEnum):
-    """Where a group goes on after records were lost to it; "" = nobody has chosen."""
+    """Where a group goes on after records were lost to it; "" = nobody has chosen. A time is chosen as its offset."""
 
     NONE = ""
     FIRST = "first"
     END = "end"
+    OFFSET = "offset"
     STAY = "stay"
 
 

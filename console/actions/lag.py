@@ -110,24 +110,39 @@ def start_group(actor: User | AbstractBaseUser | AnonymousUser, group: str) -> N
 
 @transaction.atomic
 def settle_data_loss(
-    actor: User | AbstractBaseUser | AnonymousUser, loss_id: int, choice: str, *, seen: str, reason: str
+    actor: User | AbstractBaseUser | AnonymousUser,
+    loss_id: int,
+    choice: str,
+    *,
+    seen: str,
+    reason: str,
+    offset: int | None = None,
 ) -> None:
     """Choose where a group goes on after records were lost to it. `seen`: the choice that the person's page showed.
+
+    `offset` goes with the choice of an offset, and only with it.
 
     Raises:
         ActDenied, BadInput (the reason or the choice), StaleAct (it is settled, or somebody chose meanwhile).
     """
     person = require(actor, Action.SETTLE_DATA_LOSS)
     reason = require_reason(reason)
-    if choice not in {LossChoice.FIRST, LossChoice.END, LossChoice.STAY} or seen not in set(LossChoice):
+    if choice not in set(LossChoice) - {LossChoice.NONE} or seen not in set(LossChoice):
         raise BadInput("choice", "Choose where the group goes on.")
     loss = dlq.get_loss(loss_id)
     if loss is None:
         raise StaleAct("There is no such loss (any more).")
     try:
         dlq.choose_after_loss(
-            loss_id, LossChoice(choice), seen=LossChoice(seen), actor=person.get_username(), reason=reason
+            loss_id,
+            LossChoice(choice),
+            seen=LossChoice(seen),
+            actor=person.get_username(),
+            reason=reason,
+            offset=offset,
         )
+    except dlq.BadLossChoice as bad:
+        raise BadInput("offset", str(bad)) from bad
     except dlq.StaleLoss as stale:
         raise StaleAct(str(stale)) from stale
     record_act(
@@ -139,6 +154,7 @@ def settle_data_loss(
         partition=str(loss.place),
         lost=[loss.first_lost, loss.first_kept],
         choice=choice,
+        offset=offset,
     )
 
 

@@ -16,19 +16,24 @@ from console.permissions import Action
 from console.views.acts import run_act
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
+from console.views.rewind import read_number, read_time
 from dlq import facade as dlq
 from dlq.facade import DataLoss
 from dlq.types import LossChoice
-from relay.facade import list_processes, preview_rewind
+from relay.facade import BadRewind, RewindUnavailable, list_processes, preview_rewind
 from relay.types import RewindStep, RewindStrategy, RewindWish, Role
 
+BY_TIME = "time"
 CHOICES = (
-    (LossChoice.FIRST, "From the first record that Kafka keeps"),
-    (LossChoice.END, "From the end"),
-    (LossChoice.STAY, "Stay stopped"),
+    (LossChoice.FIRST.value, "From the first record that Kafka keeps"),
+    (LossChoice.OFFSET.value, "From an offset"),
+    (BY_TIME, "From a time"),
+    (LossChoice.END.value, "From the end"),
+    (LossChoice.STAY.value, "Stay stopped"),
 )
 DONE = {
     LossChoice.FIRST: "The partition goes on from the first record that is kept, within seconds if a consumer runs.",
+    LossChoice.OFFSET: "The partition goes on from offset {offset:,}, within seconds if a consumer runs.",
     LossChoice.END: "The partition goes on from the end, within seconds if a consumer runs.",
     LossChoice.STAY: "The partition stays stopped. The incident stays open; you can choose again.",
 }
@@ -58,7 +63,7 @@ def data_loss(request: HttpRequest, loss_id: int) -> HttpResponse:
         "kept": None if isinstance(kept, Fault) else kept,
         "fault": kept if isinstance(kept, Fault) else None,
         "choices": CHOICES,
-        "choice_words": dict(CHOICES).get(loss.choice, ""),
+        "choice_words": _choice_words(loss),
         "alive": _consumers_alive(loss.group),
         "group_url": f"{reverse('lag_history')}?{urlencode({'group': loss.group, 'topic': loss.place.topic})}",
     }
@@ -68,8 +73,12 @@ def data_loss(request: HttpRequest, loss_id: int) -> HttpResponse:
 @require_POST
 @permitted(Action.SETTLE_DATA_LOSS)
 def data_loss_settle(request: HttpRequest, loss_id: int) -> HttpResponse:
-    """Take the choice: 409 when it is settled or chosen meanwhile, 422 without a usable reason."""
-    choice = request.POST.get("choice", "")
+    """Take the choice: 409 when it is settled or chosen meanwhile, 422 without a usable reason or offset."""
+    back = reverse("data_loss", args=[loss_id])
+    try:
+        choice, offset = _read_choice(request, loss_id)
+    except (BadFilter, BadRewind, RewindUnavailable) as refused:
+        return refuse_filter(request, str(refused), page="the data loss", back=back)
     return run_act(
         request,
         lambda: settle_data_loss(
@@ -78,9 +87,10 @@ def data_loss_settle(request: HttpRequest, loss_id: int) -> HttpResponse:
             choice,
             seen=request.POST.get("seen", ""),
             reason=request.POST.get("reason", ""),
+            offset=offset,
         ),
-        done=DONE.get(LossChoice(choice), "") if choice in set(LossChoice) else "",
-        back=reverse("data_loss", args=[loss_id]),
+        done=DONE[LossChoice(choice)].format(offset=offset) if choice in DONE else "",
+        back=back,
     )
 
 
@@ -115,14 +125,42 @@ def _switch(request: HttpRequest, done: str, *, stop: bool) -> HttpResponse:
 
 
 # -- Reading -----------------------------------------------------------------------------------------------
-def _read_kept(loss: DataLoss) -> Kept:
+def _read_choice(request: HttpRequest, loss_id: int) -> tuple[str, int | None]:
+    """What was chosen, and its offset; a time becomes the offset that Kafka has for it now."""
+    choice = request.POST.get("choice", "")
+    if choice not in (LossChoice.OFFSET, BY_TIME):
+        return choice, None
+    loss = dlq.get_loss(loss_id)
+    if loss is None:
+        raise Http404("There is no such data loss.")
+    if choice == BY_TIME:
+        step = _ask(loss, RewindStrategy.TIME, at=read_time(request.POST))
+        wanted = step.after
+    else:
+        step = _ask(loss, RewindStrategy.EARLIEST)
+        wanted = read_number(request.POST, "offset")
+    if wanted is None or step.begin is None or step.end is None:
+        raise BadFilter(f"Kafka did not tell the offsets of {loss.place}: {step.error or 'try again'}.")
+    if not step.begin <= wanted <= step.end:
+        raise BadFilter(f"Kafka keeps {step.begin:,} to {step.end:,} of {loss.place}, not {wanted:,}.")
+    return LossChoice.OFFSET.value, wanted
+
+
+def _choice_words(loss: DataLoss) -> str:
+    if loss.chosen_offset is not None:
+        return f"From offset {loss.chosen_offset:,}"
+    return dict(CHOICES).get(loss.choice.value, "")
+
+
+def _ask(loss: DataLoss, strategy: RewindStrategy, at: datetime | None = None) -> RewindStep:
     wish = RewindWish(
-        group=loss.group,
-        topic=loss.place.topic,
-        strategy=RewindStrategy.EARLIEST,
-        partitions=(loss.place.partition,),
+        group=loss.group, topic=loss.place.topic, strategy=strategy, partitions=(loss.place.partition,), at=at
     )
-    step: RewindStep = preview_rewind(wish).steps[0]
+    return preview_rewind(wish).steps[0]
+
+
+def _read_kept(loss: DataLoss) -> Kept:
+    step = _ask(loss, RewindStrategy.EARLIEST)
     return Kept(begin=step.begin, end=step.end, committed=step.before, begin_at=step.after_at)
 
 

@@ -183,9 +183,9 @@ def _read_wish(query: QueryDict, group: str, topic: str) -> RewindWish:
         topic=topic,
         strategy=strategy,
         partitions=_read_partitions(query.get("partitions", "")),
-        offset=_read_number(query, "offset") if strategy is RewindStrategy.OFFSET else None,
-        at=_read_time(query) if strategy is RewindStrategy.TIME else None,
-        shift=_read_number(query, "shift") if strategy is RewindStrategy.SHIFT else None,
+        offset=read_number(query, "offset") if strategy is RewindStrategy.OFFSET else None,
+        at=read_time(query) if strategy is RewindStrategy.TIME else None,
+        shift=read_number(query, "shift") if strategy is RewindStrategy.SHIFT else None,
     )
 
 
@@ -204,7 +204,12 @@ def _is_small(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 6
 
 
-def _read_number(query: QueryDict, name: str) -> int:
+def read_number(query: QueryDict, name: str) -> int:
+    """A whole number as people type it.
+
+    Raises:
+        BadFilter: it is none.
+    """
     text = query.get(name, "").strip().replace(",", "")
     digits = text.removeprefix("-").removeprefix("+")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= DIGITS):
@@ -212,7 +217,12 @@ def _read_number(query: QueryDict, name: str) -> int:
     return int(text)
 
 
-def _read_time(query: QueryDict) -> datetime:
+def read_time(query: QueryDict) -> datetime:
+    """The time in the field `at`.
+
+    Raises:
+        BadFilter: there is none, or it is not one.
+    """
     at = read_moment(query, "at")
     if at is None:
         raise BadFilter("Type a time, for example 2026-03-10T10:42.")

@@ -3,6 +3,7 @@
 import pytest
 
 from dlq.facade import (
+    BadLossChoice,
     AlreadyStopped,
     NotStopped,
     StaleLoss,
@@ -121,8 +122,13 @@ def incidents(line):
     return [i for i in list_open_incidents() if i.kind is IncidentKind.DATA_LOSS and line.group in i.cause]
 
 
-@pytest.mark.parametrize(("choice", "read", "resumed_at"), [(LossChoice.FIRST, [4, 5, 6], 4), (LossChoice.END, [6], 6)])
-def test_the_partition_goes_on_where_a_person_chose_and_the_others_never_stopped(make_line, choice, read, resumed_at):
+@pytest.mark.parametrize(
+    ("choice", "offset", "read", "resumed_at"),
+    [(LossChoice.FIRST, None, [4, 5, 6], 4), (LossChoice.OFFSET, 5, [5, 6], 5), (LossChoice.END, None, [6], 6)],
+)
+def test_the_partition_goes_on_where_a_person_chose_and_the_others_never_stopped(
+    make_line, choice, offset, read, resumed_at
+):
     line = make_line(partitions=2)
     lose(line)
     with running(line, write_effect):
@@ -133,7 +139,8 @@ def test_the_partition_goes_on_where_a_person_chose_and_the_others_never_stopped
         line.put(11, key="b", partition=1)
         until(lambda: ("b", 11) in effects(line), what="it still does")
         assert not [row for row in effects(line) if row[0] == "a"]
-        choose_after_loss(loss.id, choice, seen=LossChoice.NONE, actor="ada", reason="refunds were done by hand")
+        reason = "refunds were done by hand"
+        choose_after_loss(loss.id, choice, seen=LossChoice.NONE, actor="ada", reason=reason, offset=offset)
         until(lambda: line.committed(0) >= resumed_at, within_s=10, what="it goes on within seconds")
         until(lambda: not incidents(line), what="the incident is closed")
         line.put(6, key="a", partition=0)
@@ -160,6 +167,34 @@ def test_staying_stopped_leaves_the_incident_and_another_choice_can_follow(make_
         choose_after_loss(loss.id, LossChoice.FIRST, seen=LossChoice.STAY, actor="bo", reason="it is fine")
         until(lambda: line.committed(0) == 6)
     assert [n for key, n in effects(line) if key == "a"] == [4, 5]
+
+
+def test_an_offset_that_is_deleted_before_anybody_goes_on_there_is_asked_for_again(make_line):
+    line = make_line(partitions=2)
+    lose(line)
+    with running(line, write_effect):
+        loss = the_loss(line)
+    choose_after_loss(loss.id, LossChoice.OFFSET, seen=LossChoice.NONE, actor="ada", reason="r", offset=4)
+    line.delete_before(5, partition=0)
+    with running(line):
+        until(lambda: get_loss(loss.id).choice is LossChoice.NONE, what="the choice is taken back")
+        asked = get_loss(loss.id)
+        assert (asked.first_kept, asked.settled_at) == (5, None)
+        assert incidents(line)
+        choose_after_loss(loss.id, LossChoice.OFFSET, seen=LossChoice.NONE, actor="ada", reason="r", offset=5)
+        until(lambda: line.committed(0) == 6)
+    assert [n for key, n in effects(line) if key == "a"] == [5]
+
+
+def test_an_offset_belongs_to_its_choice_only(make_line):
+    line = make_line(partitions=2)
+    lose(line)
+    with running(line, write_effect):
+        loss = the_loss(line)
+    for choice, offset in [(LossChoice.OFFSET, None), (LossChoice.OFFSET, -1), (LossChoice.FIRST, 4)]:
+        with pytest.raises(BadLossChoice):
+            choose_after_loss(loss.id, choice, seen=LossChoice.NONE, actor="ada", reason="r", offset=offset)
+    assert get_loss(loss.id).choice is LossChoice.NONE
 
 
 def test_a_choice_that_is_made_while_nobody_runs_is_obeyed_by_who_starts(make_line):

@@ -204,6 +204,42 @@ def test_a_choice_is_taken_once_and_audited(on_call, loss):
     )
 
 
+def test_an_offset_is_chosen_by_its_number(on_call, loss):
+    page = f"/lag/data-loss/{loss.id}/"
+    chosen = {"choice": "offset", "offset": "8", "seen": "", "reason": "7 was handled by hand"}
+    assert on_call.post(f"{page}settle/", chosen).status_code == 303
+    assert (get_loss(loss.id).choice, get_loss(loss.id).chosen_offset) == ("offset", 8)
+    assert "on-call-person chose: from offset 8" in words_of(on_call.get(page))
+    assert AuditEntry.objects.get().detail["offset"] == 8
+
+
+def test_a_time_is_chosen_as_the_first_offset_from_then_on(on_call, loss):
+    page = f"/lag/data-loss/{loss.id}/"
+    asked = {"choice": "time", "at": "2001-01-01T00:00", "seen": "", "reason": "r"}
+    assert on_call.post(f"{page}settle/", asked).status_code == 303
+    assert get_loss(loss.id).chosen_offset == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"choice": "offset", "offset": "6"}, "keeps 7 to 8"),
+        ({"choice": "offset", "offset": "9"}, "keeps 7 to 8"),
+        ({"choice": "offset", "offset": "-1"}, "keeps 7 to 8"),
+        ({"choice": "offset", "offset": "seven"}, "Type a whole number"),
+        ({"choice": "offset"}, "Type a whole number"),
+        ({"choice": "time"}, "Type a time"),
+        ({"choice": "time", "at": "tomorrow"}, "time"),
+    ],
+)
+def test_an_offset_that_is_not_kept_and_a_time_that_is_none_are_refused(on_call, loss, changes, words):
+    asked = {"seen": "", "reason": "r", **changes}
+    refused = on_call.post(f"/lag/data-loss/{loss.id}/settle/", asked)
+    assert refused.status_code == 422
+    assert words in words_of(refused)
+    assert get_loss(loss.id).choice == ""
+
+
 @pytest.mark.parametrize("changes", [{"choice": ""}, {"choice": "sideways"}, {"reason": " "}, {"seen": "x"}])
 def test_a_choice_that_cannot_be_is_refused(on_call, loss, changes):
     asked = {"choice": "first", "seen": "", "reason": "r", **changes}
