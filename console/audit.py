@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from console.models import AuditAction, AuditEntry
+from console.permissions import token_scope
 
 
 class NotInAct(RuntimeError):
@@ -30,7 +31,7 @@ def record_act(
 ) -> AuditEntry:
     """Write one audit row in the caller's transaction, with the request's correlation id.
 
-    `detail` holds facts (numbers, names), never payload, keys or headers.
+    `detail` holds facts (numbers, names), never payload, keys or headers; it names the token that the person came by.
 
     Raises:
         NotInAct: no transaction is open; the act and its row could part.
@@ -40,6 +41,9 @@ def record_act(
         raise NotInAct(
             f"{action} must be recorded inside the transaction of its act: wrap both in transaction.atomic()"
         )
+    scope = token_scope(actor)
+    if scope is not None:
+        detail["token"] = scope.name
     size = len(json.dumps(detail).encode())
     if size > settings.AUDIT_DETAIL_BYTES:
         raise ValueError(f"the detail of {action} has {size} bytes, at most {settings.AUDIT_DETAIL_BYTES} are kept")

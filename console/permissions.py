@@ -75,6 +75,14 @@ class Denied:
     ok: Literal[False] = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenScope:
+    """What a token of the API may, of what its person may; `name` is what the audit says."""
+
+    name: str
+    actions: frozenset[Action]
+
+
 GRANTS: tuple[Grant, ...] = (
     Grant(action=Action.VIEW, words="See every page and its live changes", groups=frozenset(Group)),
     Grant(
@@ -160,6 +168,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
 )
 _BY_ACTION = {grant.action: grant for grant in GRANTS}
+_SCOPE = "_signalbox_token_scope"
 
 
 def may(user: User | AbstractBaseUser | AnonymousUser, action: Action) -> Allowed | Denied:
@@ -168,9 +177,23 @@ def may(user: User | AbstractBaseUser | AnonymousUser, action: Action) -> Allowe
         return Denied(reason="Sign in first.")
     if not user.is_active:
         return Denied(reason="This account is switched off.")
+    scope = token_scope(user)
+    if scope is not None and action not in scope.actions:
+        return Denied(reason=f"The token {scope.name} was not made for this: {action.value} is not among its actions.")
     if user.has_perm(f"console.{action.value}"):
         return Allowed(reason="Superuser." if user.is_superuser else f"Through {_through(user, action)}.")
     return Denied(reason=f"{_has(user)}; this needs {_needs(action)}.")
+
+
+def limit_to(user: User, scope: TokenScope) -> None:
+    """Let this object of a person, for one request, do no more than a token allows."""
+    vars(user)[_SCOPE] = scope
+
+
+def token_scope(user: User) -> TokenScope | None:
+    """The token that the person comes by; None = signed in, or at the command line."""
+    found = vars(user).get(_SCOPE)
+    return found if isinstance(found, TokenScope) else None
 
 
 def grant_of(action: Action) -> Grant:

@@ -3,6 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 
+from console.api.urls import API_URLS
 from console.views import (
     acts,
     audit,
@@ -62,6 +63,7 @@ urlpatterns: list[URLPattern] = [
     path("sign-in/", auth.SignIn.as_view(), name="login"),
     path("sign-out/", LogoutView.as_view(), name="logout"),
     path("look/", auth.look, name="look"),
+    *API_URLS,
 ]
 
 handler400 = "console.views.errors.bad_request"

@@ -150,7 +150,7 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["console.api.auth.TokenAuthentication", "console.api.auth.SignedIn"],
     "DEFAULT_PERMISSION_CLASSES": ["console.api.auth.Permitted"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["console.api.base.BoundedJsonParser"],
+    "DEFAULT_PARSER_CLASSES": ["console.api.parsing.BoundedJsonParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "console.api.problems.answer_error",
 }

@@ -9,18 +9,15 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from console.faults import Fault, read_or_fault
-from console.filters import BadFilter, read_choice, read_since, read_text
+from console.filters import BadFilter, read_text
+from console.letter_filter import ANY_STATE, NAMES, STATES, read_letter_filter
 from console.permissions import Action
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
 from dlq.facade import BadCursor, get_dead_letter, get_dlq_status, list_dead_letters
-from dlq.types import DeadLetterFilter, DeadLetterPage, DeadLetterState
+from dlq.types import DeadLetterFilter, DeadLetterPage
 
-ANY_STATE = "any"
-STATES = [*(state.value for state in DeadLetterState), ANY_STATE]
 SPANS = ("1h", "3h", "24h", "3d", "7d")
-# The filters that the page names when one is set; the state has a heading of its own.
-CHIPS = ("group", "topic", "type", "error", "fingerprint", "key", "since")
 
 
 @require_safe
@@ -28,7 +25,7 @@ CHIPS = ("group", "topic", "type", "error", "fingerprint", "key", "since")
 def dead_letters(request: HttpRequest) -> HttpResponse:
     """List dead letters, newest first, narrowed by the address."""
     try:
-        wanted, cursor = _read_filter(request.GET), read_text(request.GET, "cursor")
+        wanted, cursor = read_letter_filter(request.GET), read_text(request.GET, "cursor")
         page = _checked(read_or_fault("The dead letters could not be read", _read_page, wanted, cursor))
     except BadFilter as refused:
         return refuse_filter(request, str(refused), page="Dead letters", back=reverse("dead_letters"))
@@ -80,23 +77,9 @@ def _checked(found: DeadLetterPage | BadCursor | Fault) -> DeadLetterPage | Faul
     return found
 
 
-def _read_filter(query: QueryDict) -> DeadLetterFilter:
-    state = read_choice(query, "state", STATES, DeadLetterState.PARKED.value)
-    return DeadLetterFilter(
-        group=read_text(query, "group"),
-        topic=read_text(query, "topic"),
-        event_type=read_text(query, "type"),
-        error_class=read_text(query, "error"),
-        fingerprint=read_text(query, "fingerprint"),
-        key_label=read_text(query, "key"),
-        state="" if state == ANY_STATE else state,
-        since=read_since(query),
-    )
-
-
 def _chips(query: QueryDict) -> list[tuple[str, str, str]]:
     """The filters that are set, as (parameter, text, address without it)."""
-    return [(name, text, _without(query, name)) for name in CHIPS if (text := query.get(name, "").strip())]
+    return [(name, text, _without(query, name)) for name in NAMES if (text := query.get(name, "").strip())]
 
 
 def _without(query: QueryDict, name: str) -> str:

@@ -4,18 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from django.conf import settings
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.http import require_http_methods
 
 from console.actions import relay as acts
-from console.actions.base import ActDenied, BadInput, StaleAct, require
+from console.actions.base import BadInput, StaleAct
 from console.asks import Ask, Field
-from console.permissions import Action, may
-from console.views.acts import refuse_act
-from console.views.page import permitted, render_page, safe_next
+from console.permissions import Action
+from console.views.asking import answer_ask
+from console.views.page import permitted
 from console.words import count_words, duration_words, number_words
 from relay.facade import (
     UnknownTopic,
@@ -459,42 +456,7 @@ def _answer(
     *,
     done: str,
 ) -> HttpResponse:
-    """GET: the question. POST: 303 back with `done`, 403, 409 when stale, 422 with the question and what is wrong."""
-    back = safe_next(request, reverse("relay"))
-    is_post = request.method == "POST"
-    given = request.POST if is_post else request.GET
-    question: Ask | None = None
-    try:
-        if is_post:
-            require(request.user, action)
-        question = ask(given)
-        if not is_post:
-            return _render(request, question, back)
-        act(given)
-    except ActDenied as denied:
-        raise PermissionDenied(str(denied)) from denied
-    except StaleAct as stale:
-        return refuse_act(request, 409, "It has changed since you looked", stale, back)
-    except BadInput as bad:
-        if question is None:
-            return refuse_act(request, 422, "This cannot be done as it stands", bad, back)
-        return _render(request, question, back, wrong=bad)
-    messages.success(request, done)
-    response = HttpResponseRedirect(back)
-    response.status_code = 303
-    return response
-
-
-def _render(request: HttpRequest, question: Ask, back: str, wrong: BadInput | None = None) -> HttpResponse:
-    context = {
-        "ask": replace(question, post_to=request.path),
-        "back": back,
-        "allowed": may(request.user, question.action),
-        "error": str(wrong) if wrong else "",
-        "error_field": wrong.field if wrong else "",
-        "typed": request.POST,
-    }
-    return render_page(request, "relay/ask.html", context, status=422 if wrong else 200)
+    return answer_ask(request, action, ask, act, done=done, area="Relay", home="relay")
 
 
 # -- What is meant -----------------------------------------------------------------------------------------
