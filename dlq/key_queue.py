@@ -19,8 +19,8 @@ _FIND = """
 SELECT k.head_id, k.letters, d.fingerprint FROM dlq_key k JOIN dlq_dead_letter d ON d.id = k.head_id WHERE k.lane = %s
 """
 _HOLD = """
-INSERT INTO dlq_key AS k (id, lane, group_name, topic, key_label, head_id)
-VALUES (%(id)s, %(lane)s, %(group)s, %(topic)s, %(key_label)s, %(head)s)
+INSERT INTO dlq_key AS k (id, lane, group_name, topic, key_label, head_id, letters)
+VALUES (%(id)s, %(lane)s, %(group)s, %(topic)s, %(key_label)s, %(head)s, 1)
 ON CONFLICT (lane) DO UPDATE SET letters = k.letters + 1
 RETURNING letters
 """
