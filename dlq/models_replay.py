@@ -114,10 +114,9 @@ class ReplayItem(models.Model):
     """One dead letter in one replay: queued -> running -> an outcome; see `dlq.types.ReplayOutcome`.
 
     `running` is a lease: whoever settles it shows `token`. `blocked`: an earlier one of its key in this replay is not
-    settled. A dead letter is in one open replay at most. Numbers above `JOINED_FROM` joined behind a released head.
+    settled. A dead letter is in one open replay at most. Numbers above `dlq.domain.replay_plan.JOINED_FROM` joined
+    behind a released head.
     """
-
-    JOINED_FROM = 1_000_000
 
     pk = models.CompositePrimaryKey("job", "number")
     job = models.ForeignKey(Replay, on_delete=models.CASCADE, related_name="items", db_index=False)

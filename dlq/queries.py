@@ -153,6 +153,13 @@ def build_list_query(wanted: DeadLetterFilter, place: _Cursor | None, limit: int
     ), [*values, limit]
 
 
+def read_rows(ids: Sequence[UUID]) -> Mapping[UUID, DeadLetterRow]:
+    """Return the lines of these dead letters, by id; the caller bounds how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {_ROW} FROM dlq_dead_letter WHERE id = ANY(%s)", [list(ids)])  # noqa: S608 - a constant
+        return {row.id: row for row in map(_row, cursor.fetchall())}
+
+
 def get_dead_letter(dead_letter_id: UUID) -> DeadLetterDetail | None:
     """Return one dead letter with digests of its bytes; None when there is none."""
     found = DeadLetter.objects.filter(pk=dead_letter_id).first()

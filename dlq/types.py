@@ -293,14 +293,14 @@ class ReplayVerdict(StrEnum):
     NOT_PARKED = "not_parked"
 
 
-RUNNABLE = (ReplayVerdict.ELIGIBLE, ReplayVerdict.FOLLOWS, ReplayVerdict.HAZARD)
+RUNNABLE = (ReplayVerdict.ELIGIBLE, ReplayVerdict.FOLLOWS, ReplayVerdict.HAZARD, ReplayVerdict.APPLIED)
 
 VERDICT_WORDS: Mapping[ReplayVerdict, str] = {
     ReplayVerdict.ELIGIBLE: "can be replayed",
     ReplayVerdict.FOLLOWS: "waits behind another one of its key here, and follows it in order",
     ReplayVerdict.HAZARD: "can be replayed, but later records of its key may have been handled already",
     ReplayVerdict.BEHIND: "waits behind a dead letter of its key that is not among these: replay that one",
-    ReplayVerdict.APPLIED: "its event was applied already; nothing would happen",
+    ReplayVerdict.APPLIED: "its event was applied already: it ends as deduplicated, with no second effect",
     ReplayVerdict.IN_REPLAY: "is in another replay that has not ended",
     ReplayVerdict.LOOP_GUARD: "failed again too often and needs a person: replay it by itself",
     ReplayVerdict.NO_HANDLER: "no handler of its group takes its type any more",
@@ -338,6 +338,25 @@ class ReplayOutcome(StrEnum):
     SENT = "sent"
     FAILED = "failed"
     SKIPPED = "skipped"
+
+
+class SkipReason(StrEnum):
+    """Why an item of a replay was not replayed."""
+
+    CANCELLED = "cancelled"
+    CHANGED = "changed"
+    BEHIND = "behind"
+    HEAD_FAILED = "head_failed"
+    NO_HANDLER = "no_handler"
+
+
+SKIP_WORDS: Mapping[SkipReason, str] = {
+    SkipReason.CANCELLED: "the replay was cancelled before its turn",
+    SkipReason.CHANGED: "it was no longer parked, or was in another replay",
+    SkipReason.BEHIND: "it waits behind another dead letter of its key",
+    SkipReason.NO_HANDLER: "no handler of its group takes its type any more",
+    SkipReason.HEAD_FAILED: "one before it of its key failed again, so that its order would not hold",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -362,6 +362,30 @@ DLQ_SIMILAR_COUNT_CAP = 10_000
 # Records that wait behind the parked head of their key; at the limit the key, at last its partition, waits in Kafka.
 DLQ_KEY_LETTERS_MAX = 10_000
 DLQ_GROUP_BEHIND_MAX = 100_000
+# A replay: how many dead letters one may have, how long its preview may be started, and how many may be open at once.
+REPLAY_SELECTION_MAX = 100_000
+REPLAY_PREVIEW_LIFE_S = 900
+REPLAY_PREVIEW_KEPT_S = 86_400
+REPLAY_OPEN_MAX = 50
+REPLAY_RATE_MAX_PER_S = 1_000
+REPLAY_LATE_COUNT_CAP = 1_000  # arrivals since the preview are counted up to here
+REPLAY_SAMPLES = 20  # dead letters that a preview shows
+REPLAY_SCHEMA_CHECK_ROWS = 1_000  # undecodable ones that a preview decodes again
+# It goes one first, then so many more, then windows of so many; it stops by itself when a larger part fails again.
+REPLAY_RAMP_ITEMS = 10
+REPLAY_WINDOW_ITEMS = 50
+REPLAY_STOP_RATIO = 0.2
+# A dead letter that failed again so often needs a person and is left out of replays of many.
+REPLAY_LOOP_GUARD = 3
+# A consumer takes so many at once, for so long, unless it renews; it looks this often when it has nothing to do.
+REPLAY_BATCH_ITEMS = 200
+REPLAY_LEASE_S = 30
+REPLAY_RENEW_EVERY_S = 5
+REPLAY_LOOK_EVERY_MS = 500
+REPLAY_BUSY_LOOK_MS = 100
+REPLAY_REST_MAX_S = 5.0  # while a breaker is open or the database away
+REPLAY_PAGE_ITEMS_MAX = 500
+REPLAY_SPEED_WINDOW_S = 5
 DLQ_BUCKET_RETENTION = timedelta(days=2)
 # Acts on more dead letters than this need a reason, and on more than that a second person, who has so long to answer.
 DLQ_REASON_ABOVE = 50

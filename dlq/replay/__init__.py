@@ -1,0 +1,1 @@
+"""Replay: frozen selections, previews, jobs, and the executor that consumer processes run."""
