@@ -11,7 +11,8 @@ class DlqConfig(AppConfig):
 
     def ready(self) -> None:
         """Register."""
-        from dlq import checks, relay_parking  # noqa: F401 - checks register by being imported
+        from dlq import checks, copying, relay_parking  # noqa: F401 - checks register by being imported
 
         relay_parking.register()
+        copying.register()
         autodiscover_modules("handlers")

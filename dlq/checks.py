@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's own word
 
+from dlq.copying import list_targets
+from dlq.domain.copying import BadCopyRule, check_rule
 from dlq.handlers import find_clashes
 from relay.facade import ConsumerConfigError, check_consumer_settings
 
@@ -44,3 +46,32 @@ def check_kafka_settings(*_: Any, **__: Any) -> Sequence[CheckMessage]:
     except ConsumerConfigError as error:
         return [Error(str(error), id="dlq.E003")]
     return []
+
+
+@register("signalbox")
+def check_copy_rules(*_: Any, **__: Any) -> Sequence[CheckMessage]:
+    """The rules of dead-letter copies can be, and each dead-letter topic is one of its own."""
+    found: list[CheckMessage] = []
+    for subject, rule in settings.DLQ_COPY_RULES.items():
+        try:
+            check_rule(subject, rule)
+        except BadCopyRule as error:
+            found.append(Error(f"DLQ_COPY_RULES: {error}.", id="dlq.E004"))
+    return found or _name_clashes()
+
+
+def _name_clashes() -> list[CheckMessage]:
+    targets = list_targets()
+    found: list[CheckMessage] = [Error(f"{t.problem}.", id="dlq.E005") for t in targets if t.problem]
+    sources: dict[str, list[str]] = {}
+    for target in targets:
+        sources.setdefault(target.rule.to, []).append(f"{target.rule.topic} in {target.rule.group}")
+    return found + [
+        Warning(
+            f'Dead letters of {" and of ".join(both)} are copied to one topic, "{name}".',
+            hint='Their headers tell them apart. To part them, give one another name in DLQ_COPY_RULES ("to").',
+            id="dlq.W001",
+        )
+        for name, both in sources.items()
+        if len(both) > 1
+    ]

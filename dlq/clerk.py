@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from dlq import losses, services
+from dlq.copying import CopyTopics
 from dlq.domain.start import Anew, Chosen, Decision, Lost, decide_start, describe_loss, describe_start
 from dlq.signals import applied_changed, dead_letters_changed
 from dlq.switch import get_switch
@@ -72,6 +73,7 @@ class Clerk(threading.Thread):
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._next_sweep_at = 0.0
+        self._copies = CopyTopics(group)
 
     # -- Asked by the owner --
     def decide(self, missing: OffsetMissing) -> None:
@@ -129,6 +131,7 @@ class Clerk(threading.Thread):
         self._try(self._look_at_orders)
         if self._try(self._check_topics):
             self._try(self._write_positions)
+        self._try(self._copies.look_if_due)
         self._try(self._sweep)
         self.hints.announce()
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from dlq.copying import mark_failed
 from dlq.domain.failure import Failure
 from dlq.domain.fingerprint import fingerprint
 from dlq.models import DeadLetter
@@ -24,7 +25,12 @@ def register() -> None:
 
 
 def park_row(cursor: Any, row: RowToPark) -> None:
-    """Write the dead letter of an outbox row in the relay's transaction; nothing when it is there already."""
+    """Write the dead letter of an outbox row in the relay's transaction; nothing when it is there already.
+
+    The copy of a dead letter makes no other one: it is marked on its own.
+    """
+    if mark_failed(cursor, row):
+        return
     record = ConsumerRecord(
         place=PartitionRef(row.topic, row.shard),
         offset=row.position,

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection
 from uuid_utils.compat import uuid7
 
+from dlq.copying import publish_copy
 from dlq.domain.envelope import find_event_id, find_event_type
 from dlq.domain.failure import Failure
 from dlq.domain.quarantine import lane_of
@@ -202,6 +203,7 @@ def _write_dead_letter(cursor: Any, values: Mapping[str, Any], slot: int) -> boo
     if not is_new:
         _add(cursor, group, topic, slot, duplicates=1)
         return False
+    publish_copy(cursor, values)
     is_head = not values["queued"] or hold_key(cursor, values)
     _add(cursor, group, topic, slot, opened=1, parked=1, behind=int(not is_head))
     cursor.execute(_BUCKET, [topic, group])

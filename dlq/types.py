@@ -134,6 +134,34 @@ FAMILY_NAMES: Mapping[Family, str] = {
 }
 
 
+class CopiedPayload(StrEnum):
+    """What the copy on the dead-letter topic has of a record's value.
+
+    withheld: the topic's rule keeps key, value and own headers out; shed: it did not fit; none: a tombstone.
+    """
+
+    COPIED = "copied"
+    NONE = "none"
+    WITHHELD = "withheld"
+    SHED = "shed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyView:
+    """The copy of a dead letter. `failure` "" = it was written to the outbox and nobody gave it up since.
+
+    `event_id` is the copy's own; None = it could not even be written.
+    """
+
+    topic: str
+    family: Family
+    event_id: UUID | None
+    payload: CopiedPayload
+    shed: Sequence[str]
+    failure: str
+    failed_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignOrigin:
     """One stop of a foreign dead letter as its headers tell it: where it failed, and what could not be read.

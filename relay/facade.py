@@ -10,10 +10,12 @@ from relay.errors import (
     GroupActive,
     NotPaused,
     NotWaiting,
+    PublishError,
     RewindError,
     RewindUnavailable,
     StalePolicy,
     TooManyPauses,
+    TopicSetupError,
     UnknownTopic,
 )
 from relay.events import find_row, get_event_trace, get_outbox_state
@@ -29,6 +31,7 @@ from relay.ingress import check_ingress
 from relay.kafka.backlog import Backlog, open_backlog
 from relay.kafka.consumer import ConsumerConfigError, ConsumerUnavailable, check_consumer_settings, open_consumer
 from relay.kafka.raw import ForeignRecordNotSent, TopicNotRead, produce_foreign_record, read_whole_topic
+from relay.kafka.topics import look_at_topics
 from relay.keys import label_key
 from relay.lag import collect_lag, set_allowed_lag
 from relay.lag_queries import get_allowed_lag, get_lag_history, get_lag_overview, get_lag_state, get_lag_troubles
@@ -68,7 +71,7 @@ from relay.steering import (
     skip_row,
 )
 from relay.sweeps import last_finished_age_s, list_sweeps, run_if_due
-from relay.topics import declare_topic, get_topic, list_topics
+from relay.topics import declare_topic, derive_topics, get_declared_topic, get_topic, list_topics
 from relay.waiting import list_waiting
 
 __all__ = [
@@ -86,11 +89,13 @@ __all__ = [
     "HeartbeatThread",
     "NotPaused",
     "NotWaiting",
+    "PublishError",
     "RewindError",
     "RewindUnavailable",
     "StalePolicy",
     "TooManyPauses",
     "TopicNotRead",
+    "TopicSetupError",
     "UnknownTopic",
     "acknowledge_incident",
     "apply_rewind",
@@ -100,10 +105,12 @@ __all__ = [
     "close_other_incidents",
     "collect_lag",
     "declare_topic",
+    "derive_topics",
     "ensure_topics",
     "find_row",
     "forget_old_processes",
     "get_allowed_lag",
+    "get_declared_topic",
     "get_event_trace",
     "get_lag_history",
     "get_lag_overview",
@@ -128,6 +135,7 @@ __all__ = [
     "list_sweeps",
     "list_topics",
     "list_waiting",
+    "look_at_topics",
     "open_backlog",
     "open_consumer",
     "open_incident",

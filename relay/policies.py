@@ -191,7 +191,7 @@ def _policy(topic: str, saved: PolicyVersion | None) -> RelayPolicy:
         return RelayPolicy(
             topic=topic,
             version=0,
-            on_failed=OnFailed.BLOCK,
+            on_failed=OnFailed.PARK if get_topic(topic).parks_failed else OnFailed.BLOCK,
             max_attempts=settings.RELAY_RETRY_ATTEMPTS,
             first_retry_s=settings.RELAY_RETRY_BASE_S,
         )

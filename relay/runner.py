@@ -32,6 +32,7 @@ from relay.kafka.producer import KafkaProducer
 from relay.policies import policy_limits
 from relay.ports import may_park
 from relay.store import Changes, Claimed, ShardsLostError, Store, connect
+from relay.topics import list_topics
 from relay.types import OnFailed
 
 log = structlog.get_logger(__name__)
@@ -109,7 +110,9 @@ def usual_rule() -> TopicRule:
 
 def read_rules(policies: Mapping[str, Mapping[str, object]]) -> dict[str, TopicRule]:
     """The rules of topics, by their policies; one that cannot be read is logged, and its topic has the usual rule."""
-    usual, rules = usual_rule(), {}
+    usual = usual_rule()
+    parking = replace(usual, on_failed=OnFailed.PARK if may_park() else OnFailed.BLOCK)
+    rules = {spec.name: parking for spec in list_topics() if spec.parks_failed}
     for topic, document in policies.items():
         try:
             rule = check_document(document, policy_limits()).rule(usual.backoff)

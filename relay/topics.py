@@ -1,9 +1,16 @@
-"""The topics that this installation declares in code. Filled at start, read by everybody."""
+"""The topics that this installation declares in code. Filled at start, read by everybody.
+
+Derived topics follow from other things that are declared (a dead-letter topic from a handler), so they are worked out
+when they are asked for; one that is declared under the same name goes before.
+"""
+
+from collections.abc import Callable, Iterable
 
 from relay.errors import TopicConflict, UnknownTopic
 from relay.types import TopicSpec
 
 _declared: dict[str, TopicSpec] = {}
+_derive: list[Callable[[], Iterable[TopicSpec]]] = []
 
 
 def declare_topic(spec: TopicSpec) -> TopicSpec:
@@ -21,13 +28,23 @@ def declare_topic(spec: TopicSpec) -> TopicSpec:
     return known
 
 
+def derive_topics(derive: Callable[[], Iterable[TopicSpec]]) -> None:
+    """Let further topics follow from what is declared; `derive` must not list topics itself."""
+    _derive.append(derive)
+
+
+def get_declared_topic(name: str) -> TopicSpec | None:
+    """Return the topic if it was declared itself."""
+    return _declared.get(name)
+
+
 def get_topic(name: str) -> TopicSpec:
     """Return the declared topic.
 
     Raises:
         UnknownTopic: nobody declared it.
     """
-    spec = _declared.get(name)
+    spec = _declared.get(name) or _derived().get(name)
     if spec is None:
         raise UnknownTopic(
             f"The topic {name!r} is not declared. Call relay.facade.declare_topic(TopicSpec(name={name!r})) in the "
@@ -37,5 +54,10 @@ def get_topic(name: str) -> TopicSpec:
 
 
 def list_topics() -> list[TopicSpec]:
-    """Every declared topic by name."""
-    return [_declared[name] for name in sorted(_declared)]
+    """Every declared or derived topic by name."""
+    known = {**_derived(), **_declared}
+    return [known[name] for name in sorted(known)]
+
+
+def _derived() -> dict[str, TopicSpec]:
+    return {spec.name: spec for derive in _derive for spec in derive()}

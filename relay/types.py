@@ -43,12 +43,29 @@ class TopicSpec:
     """A topic that this installation may publish to.
 
     `max_bytes` bounds key + value + headers of one record; `schemas` maps an event type to a JSON Schema.
+    `parks_failed`: rows that used their attempts up are parked, where no policy of the topic says otherwise.
+    `may_create` False = the topic is made by somebody else.
     """
 
     name: str
     partitions: int = 6
     max_bytes: int = 1_000_000
     schemas: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    parks_failed: bool = False
+    may_create: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCondition:
+    """What the broker says of a topic now. `problem` "" = it is there; then `partitions` is at least 1.
+
+    `max_message_bytes` None = the broker does not tell.
+    """
+
+    name: str
+    partitions: int = 0
+    max_message_bytes: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ import os
 
 os.environ.setdefault("SIGNALBOX_DEMO", "1")
 os.environ.setdefault("SECRET_KEY", "only for tests")
+# A test that parks is not about the copy, unless it says so (tests/copies.py).
+os.environ.setdefault("DLQ_COPIES", "false")
 os.environ["SIGNALBOX_DATA_DIR"] = os.path.devnull  # a stack that `manage.py up` runs is none of our business
 
 from tests.stack import ensure_services

@@ -42,13 +42,17 @@ def export_headers(
     Earlier headers of the two families give way, so that every name is there once. What is added takes at most
     `limit_bytes` of names and values: first the stack goes, then the message, then the error's class; never the place.
     """
-    prefixes = (OWN, _PREFIXES[family])
-    kept = [(name, value) for name, value in original if not name.startswith(prefixes)]
     place = [*_own_place(facts), *(_spring_place(facts) if family is Family.SPRING else _connect_place(facts))]
     error = [_text_pairs(pairs) for pairs in _error(facts, family)]
     while error and _size([*place, *(header for part in error for header in part)]) > limit_bytes:
         error.pop()
-    return kept, [*place, *(header for part in error for header in part)]
+    return keep_own(original, family), [*place, *(header for part in error for header in part)]
+
+
+def keep_own(original: Sequence[Header], family: Family) -> list[Header]:
+    """Return the record's own headers, without those of the two families that are to be written."""
+    prefixes = (OWN, _PREFIXES[family])
+    return [(name, value) for name, value in original if not name.startswith(prefixes)]
 
 
 def _own_place(facts: ExportFacts) -> list[Header]:
