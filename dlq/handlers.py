@@ -13,6 +13,7 @@ the group names. A `handlers` module of an installed app is imported at start.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -30,7 +31,7 @@ _NAME_LIMIT = 200
 class Tx:
     """The attempt that a handler runs in: its transaction is open on Django's default connection.
 
-    `attempt` counts from 1 within this process. `ends_at` is the deadline on `time.monotonic()`.
+    `attempt` counts from 1, over restarts. `ends_at` is the deadline on `time.monotonic()`.
     """
 
     group: str
@@ -159,10 +160,15 @@ class Routes:
         self.topics = sorted({spec.topic for spec in specs})
         self._named = {(spec.topic, t): spec for spec in specs for t in spec.event_types or ()}
         self._others = {spec.topic: spec for spec in specs if spec.event_types is None}
+        self._handlers = Counter(spec.topic for spec in specs)
 
     def find(self, topic: str, event_type: str) -> HandlerSpec | None:
         """Return the handler of an event type, or None when the group ignores it."""
         return self._named.get((topic, event_type)) or self._others.get(topic)
+
+    def count_handlers(self, topic: str) -> int:
+        """Return how many handlers of the group read a topic."""
+        return self._handlers[topic]
 
 
 def _check_names(topic: str, group: str, event_types: Collection[str] | None) -> None:

@@ -1,11 +1,9 @@
 """Run one consumer group in this process.
 
 Threads: the owner (the caller of `run_group`) polls, pauses and commits and never waits for a handler or the
-database; workers handle records; the clerk keeps books; the heartbeat says what goes on. An offset is committed only
-up to the frontier, after the database commit of everything before it.
-
-The seams for later issues: retry policies replace `_backoff_s` (and the attempts kept in memory), the breaker and
-quarantine enter in `dlq.attempts`, a person's choice after a data loss enters through `_settle_starts`.
+database; workers handle records; the clerk keeps books; the keeper brings policies, breakers and stored records; the
+watch ends late handlers; the heartbeat says what goes on. An offset is committed only up to the frontier, after the
+database commit of everything before it.
 """
 
 import secrets
@@ -14,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
@@ -21,11 +20,16 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from dlq.attempts import Applied, Attempts, Duplicate, Ignored, Outcome, Parked, Retry, Tries
+from dlq.attempts import Applied, Attempts, Delivery, Duplicate, Held, Ignored, Outcome, Parked, Retry, Stored
+from dlq.breaker import BreakerBook
 from dlq.clerk import Clerk
 from dlq.domain.start import Anew, Chosen, Lost, Start
 from dlq.handlers import Routes, find_clashes
-from dlq.work import Job, Shelf, ShelfView
+from dlq.keeper import Keeper
+from dlq.policies import PolicyBook
+from dlq.pool import Permits
+from dlq.replay.executor import Executor
+from dlq.work import Job, Longest, Shelf, ShelfView
 from relay.facade import HeartbeatThread, label_key, open_consumer, process_name
 from relay.types import CommitPoint, ConsumerProblem, ConsumerRecord, OffsetMissing, PartitionRef, Role
 
@@ -88,11 +92,35 @@ class GroupRun:
         self._resting = ""
         self._next_commit_at = 0.0
         self._commit_answer_by = 0.0
+        self._polls = Longest()
+        self._polled_at = time.monotonic()
         self._tally: Counter[str] = Counter()
         self._tally_lock = threading.Lock()
         self._consumer = open_consumer(group, routes.topics, self, client_id=options.name)
-        self._attempts = Attempts(group, routes, self._consumer.topic_id)
+        self._routes = routes
+        self._breakers = BreakerBook(group)
+        policies = PolicyBook(group)
+        self._attempts = Attempts(group, routes, self._consumer.topic_id, policies=policies, breakers=self._breakers)
         self._clerk = Clerk(group, options.name, self._consumer)
+        self._keeper = Keeper(
+            group,
+            options.name,
+            self._shelf,
+            self._attempts,
+            policies=policies,
+            breakers=self._breakers,
+            may_store=self._may_store,
+        )
+        self._permits = Permits(options.concurrency)
+        self._replays = Executor(
+            group,
+            options.name,
+            self._attempts,
+            permits=self._permits,
+            threads=options.concurrency,
+            may_run=lambda: self._clerk.looked.is_set() and not self._clerk.stopped_words,
+            announce=self._clerk.hints.parked.set,
+        )
         self._heartbeat = HeartbeatThread(Role.CONSUMER, options.name, self.describe)
         self._workers = [
             threading.Thread(target=self._work, args=(slot,), name=f"worker-{slot}", daemon=True)
@@ -101,10 +129,13 @@ class GroupRun:
 
     def run(self) -> Mapping[str, int]:
         """Start the threads, own the consumer until told to stop, then leave the group."""
-        for thread in (self._clerk, self._heartbeat, *self._workers):
+        for thread in (self._clerk, self._keeper, self._attempts.watch, self._heartbeat, *self._workers):
             thread.start()
-        # A group that a person stopped is not read for a moment first: no poll before the switch was looked at.
+        # A group that a person stopped is not read for a moment first: no poll before the switch was looked at, nor
+        # before policies and breakers were read.
         self._clerk.looked.wait(settings.CONSUMER_SWITCH_WAIT_S)
+        self._keeper.looked.wait(settings.CONSUMER_SWITCH_WAIT_S)
+        self._replays.start()
         try:
             while not self._stop.is_set():
                 self._turn()
@@ -114,6 +145,9 @@ class GroupRun:
 
     # -- The owner's loop --
     def _turn(self) -> None:
+        now = time.monotonic()
+        self._polls.note(now, now - self._polled_at)
+        self._polled_at = now
         self._obey_switch()
         self._poll_batch()
         self._settle_starts()
@@ -239,10 +273,14 @@ class GroupRun:
     def _end(self) -> None:
         """Stop within the bound: let running handlers finish, commit, leave."""
         until = time.monotonic() + settings.CONSUMER_STOP_WITHIN_S
+        self._replays.end(0)
         self._shelf.drop_all_queued()
         if not self._shelf.wait_in_flight(None, settings.CONSUMER_STOP_WITHIN_S * 0.6):
             log.warning("consumer.stopped_while_handling", group=self._group)
         self._shelf.close()
+        self._keeper.stop()
+        self._attempts.watch.stop()
+        self._replays.end(max(0.5, until - time.monotonic()))
         self._leave(max(0.5, until - time.monotonic()))
         self._clerk.end(max(0.5, until - time.monotonic()))
         self._heartbeat.stop()
@@ -308,7 +346,10 @@ class GroupRun:
     def _work(self, slot: int) -> None:
         try:
             while (job := self._shelf.take()) is not None:
-                self._settle(job, self._attempts.work(job.record, Tries(job.attempts, job.spent), slot))
+                delivery = Delivery(record=job.record, slot=slot, is_stored=job.row is not None, to_store=job.to_store)
+                with self._permits:
+                    outcome = self._attempts.work(delivery)
+                self._settle(job, outcome)
         finally:
             connection.close()
 
@@ -316,20 +357,28 @@ class GroupRun:
         with self._tally_lock:
             self._tally[type(outcome).__name__.lower()] += 1
         match outcome:
-            case Retry(reason=reason, after_s=after_s, is_spent=is_spent):
-                wait_s = _backoff_s(job.attempts, after_s)
+            case Retry(reason=reason, after_s=after_s):
+                job.tries = job.tries + 1 if after_s is None else 0
+                wait_s = _backoff_s(job.tries) if after_s is None else after_s
                 self._log_retry(job, reason, wait_s)
-                self._shelf.put_back(job, wait_s, reason, int(is_spent))
+                self._shelf.put_back(job, wait_s, reason)
+                return
+            case Held(reason=reason, after_s=after_s, handler=handler, is_full=is_full):
+                self._shelf.put_back(job, after_s, reason, held_by=handler, is_full=is_full)
                 return
             case Applied():
                 self._clerk.hints.applied.set()
             case Parked():
                 self._clerk.hints.parked.set()
-            case Duplicate() | Ignored():
+            case Duplicate() | Ignored() | Stored():
                 pass
             case _:
                 assert_never(outcome)
         self._shelf.finish(job)
+
+    def _may_store(self, job: Job) -> bool:
+        """A record that only waits for its breaker is stored when another handler has records on its topic."""
+        return not job.held_by or self._routes.count_handlers(job.record.place.topic) > 1
 
     def _log_retry(self, job: Job, reason: str, wait_s: float) -> None:
         log.info(
@@ -337,7 +386,6 @@ class GroupRun:
             group=self._group,
             partition=str(job.record.place),
             offset=job.record.offset,
-            attempt=job.attempts,
             error=reason,
             wait_s=round(wait_s, 1),
         )
@@ -357,11 +405,26 @@ class GroupRun:
             "deduplicated": str(tally["duplicate"]),
             "parked": str(tally["parked"]),
             "ignored": str(tally["ignored"]),
+            "replayed": str(sum(self._replays.tally().values())),
             "retried": str(tally["retry"]),
+            "stored": str(tally["stored"]),
             "longest handler s": f"{view.longest_s:.1f}",
             "past deadline": str(overdue),
+            "ended at deadline": str(self._attempts.watch.late),
+            **self._describe_time(view),
         }
         return self._doing(view, overdue), facts
+
+    def _describe_time(self, view: ShelfView) -> Mapping[str, str]:
+        """Tell batch time against the poll interval, and how long there was no poll."""
+        limit_s = settings.CONSUMER_MAX_POLL_INTERVAL_MS / 1000
+        worst_s = max(view.worst_s, view.longest_s)
+        batch = min(view.records, settings.CONSUMER_BATCH_RECORDS)
+        return {
+            "worst handler s": f"{worst_s:.1f}",
+            "batch time s": f"{batch} x {worst_s:.1f} = {batch * worst_s:.0f}",
+            "longest without poll s": f"{self._polls.longest_s:.1f} of {limit_s:.0f}",
+        }
 
     def _doing(self, view: ShelfView, overdue: int) -> str:
         parts = []
@@ -369,6 +432,10 @@ class GroupRun:
             parts.append(f"stopped on {', '.join(sorted(str(place) for place in self._lost))}: data loss")
         if overdue:
             parts.append(f"{overdue} handlers past their deadline")
+        parts.extend(
+            f"{handler} is held, probing in {self._breakers.probe_in_s(handler):.0f} s"
+            for handler in self._breakers.open_handlers()
+        )
         if view.held:
             parts.append(_describe_held(view))
         if self._problem:
@@ -383,12 +450,12 @@ class GroupRun:
 def _describe_held(view: ShelfView) -> str:
     job, wait_s = min(view.held, key=lambda held: (held[0].record.place, held[0].record.offset))
     more = f" and {len(view.held) - 1} more" if len(view.held) > 1 else ""
-    return f"{label_key(job.record.key)}{more} tried again in {wait_s:.0f} s after {job.waits_for}, try {job.attempts}"
+    until = datetime.now(UTC) + timedelta(seconds=wait_s)
+    return f"held by {label_key(job.record.key)}{more} until {until:%H:%M:%S} UTC after {job.waits_for}"
 
 
-def _backoff_s(attempts: int, asked_s: float | None) -> float:
-    """Return how long a key waits: what the failing side asked, else base x 2^n, jittered by a fifth, up to a limit."""
-    if asked_s is not None:
-        return min(max(asked_s, 0.0), settings.CONSUMER_RETRY_LIMIT_S)
-    doubled: float = settings.CONSUMER_RETRY_BASE_S * 2 ** min(attempts - 1, _BACKOFF_DOUBLINGS)
-    return float(min(doubled, settings.CONSUMER_RETRY_LIMIT_S)) * (0.8 + secrets.randbelow(400) / 1000)
+def _backoff_s(tries: int) -> float:
+    """Return how long to wait while the database or the broker is away: base x 2^n to a limit, jittered by a fifth."""
+    base_s = min(settings.CONSUMER_RETRY_BASE_S, settings.CONSUMER_OUTAGE_BASE_S)
+    doubled: float = base_s * 2 ** min(tries - 1, _BACKOFF_DOUBLINGS)
+    return float(min(doubled, settings.CONSUMER_OUTAGE_LIMIT_S)) * (0.8 + secrets.randbelow(400) / 1000)

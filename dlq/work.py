@@ -1,7 +1,8 @@
 """The shelf between the thread that owns the consumer and the threads that work: bounded, keyed, frontier-keeping.
 
 Every method takes the one lock; none does I/O. A `Lot` is one assignment of one partition: work of a lot that is no
-longer live may finish (its database commit is safe by its dedupe row), but moves no offset.
+longer live may finish (its database commit is safe by its dedupe row), but moves no offset. Stored records (rows of
+`dlq_waiting`) share the lanes with the delivered ones of their key; the database decides which goes first.
 """
 
 import threading
@@ -29,25 +30,56 @@ class Lot:
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """A delivered record on its way to being finished."""
+    """A record on its way to being finished: delivered, or stored (then `row` is its waiting row's number).
+
+    `tries` in a row that could not even be noted. `held_by`: the handler whose breaker holds it. `to_store`: its bytes
+    go to the database instead of a try.
+    """
 
     record: ConsumerRecord
     lot: Lot
     lane: Hashable
-    attempts: int = 0
-    spent: int = 0
+    row: int | None = None
+    tries: int = 0
     started_at: float = 0.0
     waits_for: str = ""
+    held_by: str = ""
+    is_full: bool = False
+    to_store: bool = False
+
+
+class Longest:
+    """The longest of what was measured within the last minute or two, in seconds; times are on a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._worst = (0.0, 0.0)
+        self._turns_at = 0.0
+
+    def note(self, now: float, took_s: float) -> None:
+        """Measure one."""
+        if now >= self._turns_at:
+            self._worst = (0.0, self._worst[0])
+            self._turns_at = now + 60
+        self._worst = (max(self._worst[0], took_s), self._worst[1])
+
+    @property
+    def longest_s(self) -> float:
+        """What it is now."""
+        return max(self._worst)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShelfView:
-    """What can be said of the shelf at one moment. `held` are keys that wait for another try, with why and how long."""
+    """What can be said of the shelf at one moment. `held` are keys that wait for another try, with why and how long.
+
+    `longest_s`: the longest of those that run; `worst_s`: the longest that any took in the last minute or two.
+    """
 
     partitions: int
     records: int
     in_flight: int
     longest_s: float
+    worst_s: float
     held: Sequence[tuple[Job, float]]
 
 
@@ -62,6 +94,10 @@ class Shelf:
         self._jobs: set[Job] = set()
         self._running: set[Job] = set()
         self._held: dict[Job, float] = {}
+        # Stored records that are here, and those that are not to be brought again before a time.
+        self._rows: set[int] = set()
+        self._resting: dict[int, float] = {}
+        self._worst = Longest()
         self._closed = False
 
     # -- The owner's side --
@@ -108,6 +144,64 @@ class Shelf:
             self._lanes.put(lane, job)
             self._lock.notify()
             return True
+
+    def add_stored(self, row: int, record: ConsumerRecord) -> bool:
+        """Take a stored record; False when its partition is not ours or it is here already. Add a key's in order."""
+        with self._lock:
+            lot = self._lots.get(record.place)
+            if lot is None or row in self._rows:
+                return False
+            lane = (record.place, record.offset if record.key is None else record.key)
+            job = Job(record, lot, lane, row=row)
+            self._rows.add(row)
+            self._jobs.add(job)
+            self._lanes.put(lane, job)
+            self._lock.notify()
+            return True
+
+    def stored_here(self) -> frozenset[int]:
+        """The rows of stored records that are here or are to rest: not to be brought now."""
+        now = time.monotonic()
+        with self._lock:
+            self._resting = {row: until for row, until in self._resting.items() if until > now}
+            return frozenset(self._rows | self._resting.keys())
+
+    def count_stored(self) -> int:
+        """How many stored records are here."""
+        with self._lock:
+            return len(self._rows)
+
+    def find_full(self) -> str:
+        """Why a record is held that may not be stored, or ""."""
+        with self._lock:
+            return next((job.waits_for for job in self._held if job.is_full), "")
+
+    def places(self) -> list[PartitionRef]:
+        """The partitions that are ours."""
+        with self._lock:
+            return list(self._lots)
+
+    def relieve(self, may_store: Callable[[Job], bool], spread: int) -> int:
+        """Send waiting keys of crowded partitions to the database; how many.
+
+        A partition is crowded when waiting keys fill half of its share, or hold its frontier `spread` records back.
+        """
+        with self._lock:
+            crowded = [lot for lot in self._lots.values() if self._is_crowded(lot, spread)]
+            jobs = [job for job in self._held if job.lot in crowded and self._may_relieve(job) and may_store(job)]
+            for job in jobs:
+                job.to_store = True
+                self._lanes.wake(job.lane)
+            self._lock.notify_all()
+            return len(jobs)
+
+    def wake(self, handlers: Collection[str]) -> None:
+        """Let records run at once that were held by the breakers of these handlers."""
+        with self._lock:
+            for job in self._held:
+                if job.held_by in handlers:
+                    self._lanes.wake(job.lane)
+            self._lock.notify_all()
 
     def is_full(self, place: PartitionRef) -> bool:
         """Whether fetching this partition has to pause: it holds its even share of the shelf.
@@ -162,6 +256,7 @@ class Shelf:
                 records=len(self._jobs),
                 in_flight=len(self._running),
                 longest_s=max((now - job.started_at for job in self._running), default=0.0),
+                worst_s=self._worst.longest_s,
                 held=[(job, max(0.0, due - now)) for job, due in self._held.items()],
             )
 
@@ -185,38 +280,57 @@ class Shelf:
             return None
 
     def finish(self, job: Job) -> None:
-        """The record is applied, skipped or parked, and that is committed."""
+        """The record is applied, skipped, parked or stored, and that is committed."""
         with self._lock:
             self._stop(job)
             self._remove(job)
-            job.lot.frontier.finish(job.record.offset)
+            if job.row is None:
+                job.lot.frontier.finish(job.record.offset)
             self._lanes.done(job.lane)
             self._lock.notify_all()
 
-    def put_back(self, job: Job, after_s: float, why: str, spent: int) -> None:
-        """The record waits for another try, and its key with it."""
+    def put_back(self, job: Job, after_s: float, why: str, *, held_by: str = "", is_full: bool = False) -> None:
+        """The record waits for another try, and its key with it. A stored one leaves; it is brought when it is due."""
         with self._lock:
             self._stop(job)
-            job.spent += spent
-            if job not in self._jobs or not job.lot.live:
-                self._remove(job)
-                self._lanes.done(job.lane)
+            job.to_store = False
+            if job.row is not None or job not in self._jobs or not job.lot.live:
+                self._leave(job, after_s)
             else:
-                job.waits_for = why
+                job.waits_for, job.held_by, job.is_full = why, held_by, is_full
                 self._held[job] = time.monotonic() + after_s
                 self._lanes.put_back(job.lane, job, self._held[job])
             self._lock.notify_all()
 
     # -- Under the lock --
+    def _leave(self, job: Job, after_s: float) -> None:
+        self._remove(job)
+        self._lanes.done(job.lane)
+        if job.row is not None:
+            self._resting[job.row] = time.monotonic() + after_s
+
+    def _may_relieve(self, job: Job) -> bool:
+        return job.row is None and not job.is_full and not job.to_store
+
+    def _is_crowded(self, lot: Lot, spread: int) -> bool:
+        if lot.frontier.spread > spread:
+            return True
+        if not self._fills(lot, 0.5):
+            return False
+        waiting = [job for held in self._held if held.lot is lot for job in self._lanes.items(held.lane)]
+        records, size = (limit / len(self._lots) / 2 for limit in self._limits)
+        return len(waiting) >= max(1.0, records) or sum(job.record.size_bytes for job in waiting) >= size
+
     def _start(self, job: Job, now: float) -> Job:
         self._held.pop(job, None)
-        job.attempts += 1
         job.started_at = now
         job.lot.in_flight += 1
         self._running.add(job)
         return job
 
     def _stop(self, job: Job) -> None:
+        now = time.monotonic()
+        self._worst.note(now, now - job.started_at)
         self._running.discard(job)
         job.lot.in_flight -= 1
 
@@ -224,10 +338,14 @@ class Shelf:
         return any(places is None or job.lot.place in places for job in self._running)
 
     def _remove(self, job: Job) -> None:
-        if job in self._jobs:
-            self._jobs.discard(job)
-            job.lot.records -= 1
-            job.lot.bytes -= job.record.size_bytes
+        if job not in self._jobs:
+            return
+        self._jobs.discard(job)
+        if job.row is not None:
+            self._rows.discard(job.row)
+            return
+        job.lot.records -= 1
+        job.lot.bytes -= job.record.size_bytes
 
     def _drop(self, keep: Callable[[Job], bool]) -> None:
         self._lanes.drop(keep)

@@ -115,6 +115,7 @@ class IncidentKind(StrEnum):
     DEAD_LETTERS_GROWING = "dead_letters_growing"
     QUARANTINE_FULL = "quarantine_full"
     CONSUMER_CRASHING = "consumer_crashing"
+    WAITING_FULL = "waiting_full"
     BREAKER_OPEN = "breaker_open"
     DEAD_LETTER_COPY_FAILED = "dead_letter_copy_failed"
     PROCESS_LOST = "process_lost"

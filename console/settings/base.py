@@ -339,6 +339,37 @@ DLQ_ATTEMPT_SWEEP_EVERY_S = 600
 DLQ_ATTEMPTS_SHOWN = 100  # of one record
 DLQ_SIMULATION_ROWS = 50_000  # recorded tries that one simulation looks at
 DLQ_SIMULATION_DAYS = 7
+# The database or the broker is away: nothing is spent, and a record waits base x 2^n up to the limit.
+CONSUMER_OUTAGE_BASE_S = 1.0
+CONSUMER_OUTAGE_LIMIT_S = 30.0
+# Waiting records go to the database when waiting keys fill half of their partition's share of the buffer, or hold its
+# offset back by so many delivered records. A key and a group may have so many there; then partitions stop.
+CONSUMER_FRONTIER_RECORDS = 20_000
+CONSUMER_RELIEVE_EVERY_S = 0.5
+CONSUMER_WAITING_KEY_RECORDS = 10_000
+CONSUMER_WAITING_GROUP_RECORDS = 100_000
+CONSUMER_WAITING_GROUP_BYTES = 4 * 1024 * 1024 * 1024
+CONSUMER_ROOM_CHECK_EVERY_S = 2
+CONSUMER_FULL_RETRY_S = 5.0
+CONSUMER_STORED_HERE = 200  # stored records that a process has on its shelf at once
+CONSUMER_KEEPER_EVERY_S = 0.2
+CONSUMER_WAITING_SWEEP_EVERY_S = 600
+CONSUMER_WAITING_PASSED_S = 600  # rows of records that a group was moved past are deleted this long afterwards
+CONSUMER_HOLDS_SHOWN = 1_000  # partitions
+# A breaker opens after so many transient failures in a row, on at least so many records; then one record probes.
+CONSUMER_BREAKER_FAILURES = 5
+CONSUMER_BREAKER_RECORDS = 3
+CONSUMER_BREAKER_PROBE_S = 2.0
+CONSUMER_BREAKER_PROBE_MAX_S = 30.0
+CONSUMER_BREAKER_REFRESH_S = 1.0
+CONSUMER_BREAKERS_SHOWN = 1_000
+# A call that is made once: its claim ends so long after its process was last heard of; a waiting caller looks so often.
+ONCE_LEASE_S = 15.0
+ONCE_RENEW_EVERY_S = 4.0
+ONCE_LOOK_EVERY_S = 0.2
+ONCE_RESULT_BYTES = 256 * 1024
+# The session of a handler is ended so long after its deadline, when the server has not done it.
+HANDLER_LATE_GRACE_S = 0.5
 # A handler this long past its deadline is stuck; with so many stuck threads the process ends to be restarted.
 HANDLER_STUCK_GRACE_S = 5
 HANDLER_STUCK_THREADS = 2

@@ -40,6 +40,11 @@ class Frontier:
         return self._point
 
     @property
+    def spread(self) -> int:
+        """How many delivered records are at or above the lowest unfinished one: they come again after a restart."""
+        return len(self._open)
+
+    @property
     def lowest_open(self) -> int | None:
         """The offset that holds the frontier, if any."""
         return self._open[0][0] if self._open else None

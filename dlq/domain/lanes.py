@@ -6,7 +6,7 @@ or waiting (its head is tried again at a time). Times are passed in.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -59,6 +59,15 @@ class Lanes(Generic[T]):
         self._due[lane] = due
         self._pushed += 1
         heapq.heappush(self._heap, (due, self._pushed, lane))
+
+    def wake(self, lane: Hashable) -> None:
+        """Let a waiting lane run at once; nothing when it does not wait."""
+        if self._due.pop(lane, None) is not None:
+            self._ready.append(lane)
+
+    def items(self, lane: Hashable) -> Iterator[T]:
+        """Yield what is queued in a lane, its head first."""
+        yield from self._queues.get(lane, ())
 
     def drop(self, keep: Callable[[T], bool]) -> None:
         """Forget queued items that are not to be kept; what is being worked is left alone."""

@@ -76,10 +76,10 @@ def test_a_permanent_failure_parks_the_record_and_rolls_its_effect_back(line):
             raise Permanent("the account of maria.example@example.org is closed")
 
     event_id = line.put(1)
-    line.put(2)
+    line.put(2, key="other")
     with running(line, refuse):
         until(lambda: line.committed() == 2)
-    assert effects(line) == [("k", 2)]
+    assert effects(line) == [("other", 2)]
     parked = DeadLetter.objects.get(group=line.group)
     assert (parked.event_id, parked.event_type, parked.error_class) == (event_id, "thing.done", "dlq.types.Permanent")
     assert parked.handler.endswith("refuse")

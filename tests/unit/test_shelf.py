@@ -71,7 +71,7 @@ def test_a_record_put_back_after_its_partition_went_is_forgotten(shelf):
     shelf.add(record(5))
     running = shelf.take()
     shelf.close_lots([HERE])
-    shelf.put_back(running, 0, "x", 0)
+    shelf.put_back(running, 0, "x")
     view = shelf.view()
     assert (view.records, view.in_flight, list(view.held)) == (0, 0, [])
 
