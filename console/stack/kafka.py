@@ -92,7 +92,8 @@ def prepare(data: Path, port: int, controller_port: int) -> Path:
     config = data / "server.properties"
     config.write_text(_properties(data, port, controller_port))
     if not (data / "logs" / "meta.properties").exists():
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An id that begins with a dash would be taken for an option.
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         args = [*_java(jars), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
         done = subprocess.run(args, capture_output=True, text=True, check=False)
         if done.returncode != 0:
