@@ -30,11 +30,18 @@ _PAGES: tuple[tuple[str, tuple[_Page, ...]], ...] = (
         "Watch",
         (_Page("now", "Now", ()), _Page("relay", "Relay", ("relay_",)), _Page("lag", "Lag", ("lag_", "data_loss"))),
     ),
-    ("Put right", (_Page("dead_letters", "Dead letters", ("dead_letter", "quarantine_")),)),
+    (
+        "Put right",
+        (
+            _Page("dead_letters", "Dead letters", ("dead_letter",)),
+            _Page("quarantined", "Quarantined keys", ("quarantine_", "breaker_")),
+            _Page("replays", "Replay jobs", ("replay_",)),
+        ),
+    ),
     (
         "Check",
         (
-            _Page("system", "System", ("process_", "beat_", "valkey_", "consumer_", "breaker_")),
+            _Page("system", "System", ("process_", "beat_", "valkey_", "consumer_")),
             _Page("audit", "Audit", ()),
             _Page("permissions", "Your permissions", ()),
         ),

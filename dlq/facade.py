@@ -1,6 +1,7 @@
 """The door of the dlq app: other apps call what is listed here and nothing else of it."""
 
 from dlq.applied import AppliedCount, count_applied
+from dlq.breaker import StaleBreaker, close_breaker, list_breakers
 from dlq.domain.triage import (
     FailureGroup,
     FailureGroupDetail,
@@ -16,6 +17,36 @@ from dlq.handlers import Tx, UnknownGroup, handler, list_groups
 from dlq.losses import BadLossChoice, DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
 from dlq.queries import BadCursor, BadFilter, BadQuery, get_dead_letter, get_dlq_status, list_dead_letters
 from dlq.relay_parking import find_parked_row
+from dlq.replay.errors import (
+    AlreadyStarted,
+    BadSelection,
+    NeedsSecondPerson,
+    NotStartable,
+    ReplayError,
+    StaleReplay,
+    UnknownReplay,
+)
+from dlq.replay.jobs import (
+    cancel_replay,
+    pause_replay,
+    preview_release,
+    preview_replay,
+    release_key,
+    replay_failed,
+    resume_replay,
+    set_replay_rate,
+    start_replay,
+)
+from dlq.replay.reading import (
+    find_quarantined,
+    get_preview,
+    get_quarantined,
+    get_replay,
+    list_quarantined,
+    list_replay_items,
+    list_replays,
+    list_replays_of,
+)
 from dlq.runtime import ConsumerDied, run_group
 from dlq.switch import AlreadyStopped, GroupSwitch, NotStopped, get_switch, get_switches, start_group, stop_group
 from dlq.triage import (
@@ -37,6 +68,7 @@ from dlq.triage import (
 )
 
 __all__ = [
+    "AlreadyStarted",
     "AlreadyStopped",
     "AppliedCount",
     "BadCursor",
@@ -46,6 +78,7 @@ __all__ = [
     "BadImport",
     "BadLossChoice",
     "BadQuery",
+    "BadSelection",
     "ConsumerDied",
     "DataLoss",
     "ExportedLetter",
@@ -59,39 +92,64 @@ __all__ = [
     "GroupState",
     "GroupSwitch",
     "ImportReport",
+    "NeedsSecondPerson",
     "NoSuchGroup",
     "NotExportable",
+    "NotStartable",
     "NotStopped",
+    "ReplayError",
+    "StaleBreaker",
     "StaleGroup",
     "StaleLoss",
+    "StaleReplay",
     "TriageError",
     "Tx",
     "UnknownGroup",
+    "UnknownReplay",
+    "cancel_replay",
     "choose_after_loss",
+    "close_breaker",
     "count_applied",
     "describe_group",
     "export_dead_letter",
     "find_group",
     "find_group_of",
     "find_parked_row",
+    "find_quarantined",
     "get_dead_letter",
     "get_dlq_status",
     "get_failure_group",
     "get_loss",
+    "get_preview",
+    "get_quarantined",
+    "get_replay",
     "get_switch",
     "get_switches",
     "handler",
     "import_dead_letters",
+    "list_breakers",
     "list_dead_letters",
     "list_failure_groups",
     "list_groups",
     "list_open_losses",
+    "list_quarantined",
+    "list_replay_items",
+    "list_replays",
+    "list_replays_of",
     "mark_group_fixed",
     "merge_group",
+    "pause_replay",
+    "preview_release",
+    "preview_replay",
+    "release_key",
     "reopen_group",
+    "replay_failed",
+    "resume_replay",
     "run_group",
+    "set_replay_rate",
     "snooze_group",
     "split_group",
     "start_group",
+    "start_replay",
     "stop_group",
 ]

@@ -266,7 +266,10 @@ class DeadLetterDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """What the list may be narrowed by; empty text = any. `before`/`after` are keyset cursors from a page."""
+    """What the list may be narrowed by; empty text = any. `failure_group`: the number of one (G-118).
+
+    `since` <= parked < `until`. `replays`: failed again so often at least. `needs_human`: only those.
+    """
 
     group: str = ""
     topic: str = ""
@@ -276,6 +279,19 @@ class DeadLetterFilter:
     state: str = "parked"
     key_label: str = ""
     since: datetime | None = None
+    until: datetime | None = None
+    failure_group: int | None = None
+    replays: int = 0
+    needs_human: bool = False
+
+
+class LetterSort(StrEnum):
+    """The order of the list: by time of parking, most tries first, or by topic, partition and offset."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    TRIES = "tries"
+    PLACE = "place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -422,6 +422,8 @@ DLQ_BUCKET_RETENTION = timedelta(days=2)
 DLQ_REASON_ABOVE = 50
 DLQ_SECOND_PERSON_ABOVE: int = env.int("DLQ_SECOND_PERSON_ABOVE", 500)
 SECOND_PERSON_WITHIN_S = 900
+REPLAY_IDS_MAX = 900  # dead letters that a form or call names one by one; Django reads 1,000 fields
+REPLAY_RATE_OFFERED_PER_S = 50
 SECOND_REQUESTS_LISTED = 50
 DLQ_BUCKET_SWEEP_EVERY_S = 3_600
 # Counts of failure groups: appended by triggers, folded so often, so many rows a statement and statements a time.

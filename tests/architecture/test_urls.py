@@ -74,6 +74,19 @@ def asked(action, found=200, query="", **data):
     return Line(query=query, get=statuses(MAY_VIEW, found), post=post, data=data, is_act=True)
 
 
+def on_no_group(**data):
+    """An act on a failure group that is not there: everybody is told so, and only some may ask for it."""
+    post = statuses(groups_with(Action.TRIAGE_GROUPS), 409)
+    return Line(args=(7,), get=statuses(MAY_VIEW, 409), post=post, data={"seen": "0", **data})
+
+
+def held_replay(status, *, get=405, **data):
+    """An act on a replay that is not there: those who may are told so, and nothing is audited."""
+    asked = signed_in(405) if get == 405 else statuses(MAY_VIEW, get)
+    post = statuses(groups_with(Action.REPLAY_DEAD_LETTERS), status)
+    return Line(args=(uuid.UUID(int=7),), get=asked, post=post, data=data)
+
+
 TOPIC = facade.declare_topic(TopicSpec(name="urls-topic")).name
 WHY = "the broker is being moved"
 
@@ -104,6 +117,67 @@ TABLE = {
     "lag_history": Line(query="?group=claim-workers", get=statuses(MAY_VIEW, 404)),
     "dead_letters": page(),
     "dead_letter": page(uuid.UUID(int=7), found=404),
+    "failure_groups": page(),
+    "failure_group": page(7, found=404),
+    "failure_group_describe": Line(
+        args=(7,), get=signed_in(405), post=statuses(groups_with(Action.TRIAGE_GROUPS), 409), data={"seen": "0"}
+    ),
+    "failure_group_snooze": on_no_group(**{"for": "3600"}),
+    "failure_group_fixed": on_no_group(fixed_in="2.0"),
+    "failure_group_reopen": on_no_group(),
+    "failure_group_merge": on_no_group(into="G-8"),
+    "failure_group_split": Line(
+        args=(7,),
+        query="?part=8",
+        get=statuses(MAY_VIEW, 409),
+        post=statuses(groups_with(Action.TRIAGE_GROUPS), 409),
+        data={"seen": "0", "part": "8"},
+    ),
+    "policies": page(),
+    "policy": page("consumer"),
+    "policy_errors": page(),
+    "policy_edit": Line(
+        args=("consumer",), get=statuses(MAY_VIEW, 200), post=SETS_POLICIES, data=A_POLICY, is_act=True
+    ),
+    "policy_withdraw": asked(
+        Action.SET_RETRY_POLICY, query="?scope=consumer", found=409, scope="consumer", seen="1", reason=WHY
+    ),
+    "policy_roll_back": asked(
+        Action.SET_RETRY_POLICY,
+        query="?scope=consumer&version=1",
+        found=422,
+        scope="consumer",
+        version="1",
+        seen="2",
+        reason=WHY,
+    ),
+    "replay_preview": Line(get=signed_in(405), post=statuses(groups_with(Action.REPLAY_DEAD_LETTERS), 422)),
+    "replay_preview_page": page(uuid.UUID(int=7), found=404),
+    "replay_start": held_replay(404),
+    "replays": page(),
+    "replay": page(uuid.UUID(int=7), found=404),
+    "replay_pause": held_replay(409, seen="1"),
+    "replay_resume": held_replay(409, seen="1"),
+    "replay_cancel": held_replay(409, get=409, seen="1", reason="r"),
+    "replay_rate": held_replay(409, get=409, seen="1", rate_per_s="5"),
+    "replay_failed": held_replay(409),
+    "second_request": page(7, found=404),
+    "second_confirm": Line(args=(7,), get=signed_in(405), post=statuses(MAY_VIEW, 404)),
+    "second_refuse": Line(args=(7,), get=signed_in(405), post=statuses(MAY_VIEW, 404), data={"reason": "r"}),
+    "second_withdraw": Line(args=(7,), get=signed_in(405), post=statuses(MAY_VIEW, 404)),
+    "quarantined": page(),
+    "key_release": Line(
+        query="?key=00000000-0000-0000-0000-000000000007",
+        get=statuses(MAY_VIEW, 409),
+        post=statuses(groups_with(Action.RELEASE_KEY), 409),
+        data={"key": "00000000-0000-0000-0000-000000000007", "reason": "r"},
+    ),
+    "breaker_close": Line(
+        query="?group=g&handler=h",
+        get=statuses(MAY_VIEW, 409),
+        post=statuses(groups_with(Action.CLOSE_BREAKER), 409),
+        data={"group": "g", "handler": "h", "seen": "1", "reason": "r"},
+    ),
     "system": page(),
     "audit": page(),
     "runbook": page("relay-silent"),

@@ -26,6 +26,15 @@ PAGES = {
     "data_loss": lambda app: f"/lag/data-loss/{a_loss(app)}/",
     "dead_letters": lambda app: "/dead-letters/",
     "dead_letter": lambda app: f"/dead-letters/{app.sql('SELECT id FROM dlq_dead_letter LIMIT 1')[0][0]}/",
+    "policies": lambda app: "/policies/",
+    "policy": lambda app: f"/policies/consumer/?subject={app.prefix}claim-workers",
+    "policy_edit": lambda app: f"/policies/consumer/edit/?subject={app.prefix}claim-workers&{A_DRAFT}",
+    "policy_errors": lambda app: "/policies/errors/",
+    "replays": lambda app: "/replays/",
+    "replay_preview_page": lambda app: f"/replays/previews/{a_preview(app)}/",
+    "replay": lambda app: f"/replays/{a_replay(app)}/",
+    "second_request": lambda app: f"/second-person/{a_second_request(app)}/",
+    "quarantined": lambda app: "/quarantine/",
     "system": lambda app: "/system/",
     "audit": lambda app: "/audit/",
     "runbook": lambda app: "/runbooks/relay-silent/",
@@ -44,11 +53,52 @@ def a_loss(app):
     ))[0][0]  # fmt: skip
 
 
+def a_preview(app):
+    """A frozen selection of one dead letter."""
+    letter = app.sql("SELECT id FROM dlq_dead_letter WHERE group_name LIKE %s LIMIT 1", f"{app.prefix}%")[0][0]
+    made = app.sql(
+        "INSERT INTO dlq_selection (id, actor, group_name, mode, as_of, expires_at, rate_per_s, total, followers,"
+        " counts) SELECT gen_random_uuid(), 'ada', group_name, 'handler', now(), now() + interval '1 hour', 50, 1, 0,"
+        " '{\"eligible\": 1}' FROM dlq_dead_letter WHERE id = %s RETURNING id",
+        str(letter),
+    )[0][0]
+    app.sql(
+        "INSERT INTO dlq_selection_item (selection_id, number, dead_letter_id, verdict)"
+        " VALUES (%s, 1, %s, 'eligible') RETURNING number",
+        str(made),
+        str(letter),
+    )
+    return made
+
+
+def a_replay(app):
+    """A replay that is paused, of nothing."""
+    return app.sql(
+        "INSERT INTO dlq_replay (id, group_name, mode, state, phase, why, selection_id, actor, second, reason, version,"
+        " changed_by, total, mark_tried, mark_failed, window_settled) VALUES (gen_random_uuid(), %s, 'handler',"
+        " 'paused', 'canary', 'paused: a test', gen_random_uuid(), 'ada', '', 'r', 1, 'ada', 0, 0, 0, 0) RETURNING id",
+        f"{app.prefix}claim-workers",
+    )[0][0]
+
+
+def a_second_request(app):
+    """A request that waits for somebody."""
+    return app.sql(
+        "INSERT INTO console_secondrequest (act, preview, scope, count, options, reason, asked_by, asked_by_id,"
+        " expires_at, state, decided_by, answer, outcome) VALUES ('replay', %s, 'Replay 900 dead letters', 900, '{}',"
+        " 'r', 'ada', 0, now() + interval '1 hour', 'waiting', '', '', '') RETURNING id",
+        str(a_preview(app)),
+    )[0][0]
+
+
 FOR_NOBODY = {"login"}
 ACTS_AND_PROBES = {
     "incident_acknowledge", "relay_resume", "relay_topic_resume", "relay_topic_retry", "relay_key_resume",
     "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
-    "rewind_apply", "data_loss_settle", "group_stop", "group_start", "logout", "look", "healthz", "readyz",
+    "replay_preview", "replay_start", "replay_pause", "replay_resume", "replay_cancel", "replay_rate", "replay_failed",
+    "second_confirm", "second_refuse", "second_withdraw", "key_release", "breaker_close",
+    "rewind_apply", "data_loss_settle", "policy_withdraw", "policy_roll_back",
+    "group_stop", "group_start", "logout", "look", "healthz", "readyz",
 }  # fmt: skip
 every_page = pytest.mark.parametrize("name", PAGES)
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
