@@ -8,7 +8,7 @@ from console.permissions import Action
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One thing that the person says. With `choices`, (value, words) each, it is one of them."""
+    """One thing that the person says. With `choices`, (value, words) each, it is one of them; with `rows` a text."""
 
     name: str
     label: str
@@ -19,6 +19,7 @@ class Field:
     is_number: bool = False
     is_required: bool = True
     most_chars: int = 249
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ _PAGES: tuple[tuple[str, tuple[_Page, ...]], ...] = (
         "Check",
         (
             _Page("system", "System", ("process_", "beat_", "valkey_", "consumer_")),
+            _Page("policies", "Policies", ()),
             _Page("audit", "Audit", ()),
             _Page("permissions", "Your permissions", ()),
         ),

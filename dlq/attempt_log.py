@@ -101,7 +101,7 @@ def list_attempts(group: str, place: PartitionRef, offset: int, topic_id: str | 
 
     A try that was made while the broker could not be asked for the topic's id counts as one of it.
     """
-    params = [group, place.topic, place.partition, offset, topic_id, topic_id, settings.DLQ_ATTEMPTS_SHOWN]
+    params: list[Any] = [group, place.topic, place.partition, offset, topic_id, topic_id, settings.DLQ_ATTEMPTS_SHOWN]
     with connection.cursor() as cursor:
         cursor.execute(_OF_RECORD, params)
         rows = cursor.fetchall()

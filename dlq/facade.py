@@ -1,7 +1,20 @@
 """The door of the dlq app: other apps call what is listed here and nothing else of it."""
 
 from dlq.applied import AppliedCount, count_applied
+from dlq.attempt_log import AttemptRow, list_attempts
 from dlq.breaker import StaleBreaker, close_breaker, list_breakers
+from dlq.domain.classify import CHAIN_LIMIT, ERROR_KINDS, TRANSIENT_ERRNO, TRANSIENT_HTTP, ErrorKind, shown_name
+from dlq.domain.policy import (
+    BadRetryPolicy,
+    PolicyTarget,
+    RetryPolicy,
+    backoff_s,
+    horizon_s,
+    is_withdrawn,
+    subject_of,
+    target_of,
+)
+from dlq.domain.simulation import Simulation, Tally
 from dlq.domain.triage import (
     FailureGroup,
     FailureGroupDetail,
@@ -15,6 +28,19 @@ from dlq.exporting import ExportedLetter, NotExportable, export_dead_letter
 from dlq.foreign import BadImport, ForeignImportError, ImportReport, import_dead_letters
 from dlq.handlers import Tx, UnknownGroup, handler, list_groups
 from dlq.losses import BadLossChoice, DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
+from dlq.policy_changes import (
+    PolicyLine,
+    PolicySimulation,
+    check_retry_policy,
+    get_retry_policy,
+    list_retry_policies,
+    read_stored_policy,
+    roll_back_retry_policy,
+    set_retry_policy,
+    simulate_retry_policy,
+    wider_retry_policy,
+    withdraw_retry_policy,
+)
 from dlq.queries import BadCursor, BadFilter, BadQuery, get_dead_letter, get_dlq_status, list_dead_letters
 from dlq.relay_parking import find_parked_row
 from dlq.replay.errors import (
@@ -68,9 +94,14 @@ from dlq.triage import (
 )
 
 __all__ = [
+    "CHAIN_LIMIT",
+    "ERROR_KINDS",
+    "TRANSIENT_ERRNO",
+    "TRANSIENT_HTTP",
     "AlreadyStarted",
     "AlreadyStopped",
     "AppliedCount",
+    "AttemptRow",
     "BadCursor",
     "BadFilter",
     "BadGroupChange",
@@ -78,9 +109,11 @@ __all__ = [
     "BadImport",
     "BadLossChoice",
     "BadQuery",
+    "BadRetryPolicy",
     "BadSelection",
     "ConsumerDied",
     "DataLoss",
+    "ErrorKind",
     "ExportedLetter",
     "FailureGroup",
     "FailureGroupDetail",
@@ -97,16 +130,24 @@ __all__ = [
     "NotExportable",
     "NotStartable",
     "NotStopped",
+    "PolicyLine",
+    "PolicySimulation",
+    "PolicyTarget",
     "ReplayError",
+    "RetryPolicy",
+    "Simulation",
     "StaleBreaker",
     "StaleGroup",
     "StaleLoss",
     "StaleReplay",
+    "Tally",
     "TriageError",
     "Tx",
     "UnknownGroup",
     "UnknownReplay",
+    "backoff_s",
     "cancel_replay",
+    "check_retry_policy",
     "choose_after_loss",
     "close_breaker",
     "count_applied",
@@ -123,10 +164,14 @@ __all__ = [
     "get_preview",
     "get_quarantined",
     "get_replay",
+    "get_retry_policy",
     "get_switch",
     "get_switches",
     "handler",
+    "horizon_s",
     "import_dead_letters",
+    "is_withdrawn",
+    "list_attempts",
     "list_breakers",
     "list_dead_letters",
     "list_failure_groups",
@@ -136,20 +181,30 @@ __all__ = [
     "list_replay_items",
     "list_replays",
     "list_replays_of",
+    "list_retry_policies",
     "mark_group_fixed",
     "merge_group",
     "pause_replay",
     "preview_release",
     "preview_replay",
+    "read_stored_policy",
     "release_key",
     "reopen_group",
     "replay_failed",
     "resume_replay",
+    "roll_back_retry_policy",
     "run_group",
     "set_replay_rate",
+    "set_retry_policy",
+    "shown_name",
+    "simulate_retry_policy",
     "snooze_group",
     "split_group",
     "start_group",
     "start_replay",
     "stop_group",
+    "subject_of",
+    "target_of",
+    "wider_retry_policy",
+    "withdraw_retry_policy",
 ]

@@ -13,8 +13,8 @@ from dlq.attempt_log import AttemptRow, Tried, list_attempts, note_attempt
 from dlq.domain.policy import (
     BadRetryPolicy,
     PolicyBounds,
+    PolicyTarget,
     RetryPolicy,
-    Target,
     is_withdrawn,
     read_policy,
     resolve,
@@ -34,12 +34,12 @@ class PolicyBook:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._policies: Mapping[Target, RetryPolicy] = {}
+        self._policies: Mapping[PolicyTarget, RetryPolicy] = {}
         self._default = default_policy()
 
     def find(self, topic: str, event_type: str) -> RetryPolicy:
         """Return what is in force for an event type of a topic, as of the last refresh. Any thread may call it."""
-        return resolve(self._policies, Target(self._group, topic, event_type), self._default)
+        return resolve(self._policies, PolicyTarget(self._group, topic, event_type), self._default)
 
     def refresh(self) -> None:
         """Read the newest versions; one that cannot be read is logged, and the next wider one counts.
@@ -77,10 +77,10 @@ def policy_bounds() -> PolicyBounds:
     )
 
 
-def load_policies() -> dict[Target, RetryPolicy]:
+def load_policies() -> dict[PolicyTarget, RetryPolicy]:
     """Return the newest policy of every target that has one."""
     bounds = policy_bounds()
-    found: dict[Target, RetryPolicy] = {}
+    found: dict[PolicyTarget, RetryPolicy] = {}
     for saved in list_current_policies(PolicyScope.CONSUMER):
         if is_withdrawn(saved.document):
             continue

@@ -13,10 +13,12 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from dlq.domain.policy import (
+    EVERYTHING,
+    NO_BOUNDS,
     WITHDRAWN,
     BadRetryPolicy,
+    PolicyTarget,
     RetryPolicy,
-    Target,
     is_withdrawn,
     read_policy,
     resolve,
@@ -29,12 +31,13 @@ from dlq.handlers import list_routes
 from dlq.policies import default_policy, load_policies, policy_bounds
 from dlq.signals import policies_changed
 from dlq.types import AttemptOutcome, FailureClass
-from relay.facade import get_policy_version, list_current_policies, list_policy_versions, save_policy
+from relay.facade import get_policy_version, label_key, list_current_policies, list_policy_versions, save_policy
 from relay.types import PolicyScope, PolicyVersion
 
+NO_KEY = label_key(None)
 _TRIES = """
 SELECT group_name, topic, partition, log_offset, event_id, event_type, handler, number, outcome, failure_class,
-    error_class, fingerprint, extract(epoch FROM at)::float
+    error_class, fingerprint, extract(epoch FROM at)::float, key_label
 FROM dlq_attempt
 WHERE at > clock_timestamp() - make_interval(days => %(days)s)
   AND (%(group)s = '' OR group_name = %(group)s) AND (%(topic)s = '' OR topic = %(topic)s)
@@ -55,7 +58,7 @@ class PolicyLine:
     `is_handled`: a handler of this installation is registered for it.
     """
 
-    target: Target
+    target: PolicyTarget
     policy: RetryPolicy
     own_version: int = 0
     is_own: bool = False
@@ -73,7 +76,7 @@ class PolicySimulation:
     `unseen`: records whose first try was not among those that were looked at; they are left out.
     """
 
-    target: Target
+    target: PolicyTarget
     policy: RetryPolicy
     days: int
     result: Simulation
@@ -95,7 +98,7 @@ def list_retry_policies() -> list[PolicyLine]:
     return [_line(target, newest.get(subject_of(target)), policies, usual, handled) for target in ordered]
 
 
-def get_retry_policy(target: Target) -> PolicyLine:
+def get_retry_policy(target: PolicyTarget) -> PolicyLine:
     """What counts for a target.
 
     Raises:
@@ -105,14 +108,14 @@ def get_retry_policy(target: Target) -> PolicyLine:
     return _line(target, versions[0] if versions else None, load_policies(), default_policy(), set(_handled_targets()))
 
 
-def wider_retry_policy(target: Target) -> RetryPolicy:
+def wider_retry_policy(target: PolicyTarget) -> RetryPolicy:
     """What would count for a target without its own policy."""
     policies = load_policies()
     policies.pop(target, None)
     return resolve(policies, target, default_policy())
 
 
-def check_retry_policy(target: Target, document: Mapping[str, object]) -> RetryPolicy:
+def check_retry_policy(target: PolicyTarget, document: Mapping[str, object]) -> RetryPolicy:
     """Return the policy that a document would make.
 
     Raises:
@@ -121,9 +124,18 @@ def check_retry_policy(target: Target, document: Mapping[str, object]) -> RetryP
     return read_policy(document, policy_bounds(), subject=subject_of(target), version=0)
 
 
+def read_stored_policy(document: Mapping[str, object]) -> RetryPolicy:
+    """Return what a stored or checked document says, to show it; today's bounds do not matter.
+
+    Raises:
+        BadRetryPolicy: it is no policy.
+    """
+    return read_policy(document, NO_BOUNDS, subject=EVERYTHING, version=0)
+
+
 # -- Changes -----------------------------------------------------------------------------------------------
 def set_retry_policy(
-    target: Target, document: Mapping[str, object], *, expected_version: int, actor: str, reason: str
+    target: PolicyTarget, document: Mapping[str, object], *, expected_version: int, actor: str, reason: str
 ) -> PolicyVersion:
     """Set the policy of a target as its next version; consumers obey within 5 s. Waits that have begun stay.
 
@@ -135,7 +147,7 @@ def set_retry_policy(
     return _save(target, policy.as_json(), expected_version, actor, reason)
 
 
-def withdraw_retry_policy(target: Target, *, expected_version: int, actor: str, reason: str) -> PolicyVersion:
+def withdraw_retry_policy(target: PolicyTarget, *, expected_version: int, actor: str, reason: str) -> PolicyVersion:
     """Let the next wider policy count for a target again; a version as well.
 
     Raises:
@@ -147,7 +159,7 @@ def withdraw_retry_policy(target: Target, *, expected_version: int, actor: str, 
 
 
 def roll_back_retry_policy(
-    target: Target, to_version: int, *, expected_version: int, actor: str, reason: str
+    target: PolicyTarget, to_version: int, *, expected_version: int, actor: str, reason: str
 ) -> PolicyVersion:
     """Put an older version's document in force as a new version.
 
@@ -165,7 +177,7 @@ def roll_back_retry_policy(
 
 
 def _save(
-    target: Target, document: Mapping[str, object], expected_version: int, actor: str, reason: str
+    target: PolicyTarget, document: Mapping[str, object], expected_version: int, actor: str, reason: str
 ) -> PolicyVersion:
     with transaction.atomic():
         if expected_version == 0:
@@ -192,7 +204,7 @@ def _require_room() -> None:
 
 
 # -- Simulation --------------------------------------------------------------------------------------------
-def simulate_retry_policy(target: Target, policy: RetryPolicy, *, days: int) -> PolicySimulation:
+def simulate_retry_policy(target: PolicyTarget, policy: RetryPolicy, *, days: int) -> PolicySimulation:
     """Try the recorded tries of the last `days` again under `policy`, where it would be the one that counts.
 
     At most `DLQ_SIMULATION_ROWS` tries are looked at, the newest.
@@ -219,8 +231,8 @@ def simulate_retry_policy(target: Target, policy: RetryPolicy, *, days: int) -> 
     )
 
 
-def _read_tries(target: Target, days: int) -> list[Any]:
-    asked = {
+def _read_tries(target: PolicyTarget, days: int) -> list[Any]:
+    asked: dict[str, Any] = {
         "days": days,
         "group": target.group,
         "topic": target.topic,
@@ -233,8 +245,8 @@ def _read_tries(target: Target, days: int) -> list[Any]:
 
 
 def _group_records(
-    rows: Sequence[Any], policies: Mapping[Target, RetryPolicy]
-) -> tuple[list[tuple[Target, RecordedRecord]], int]:
+    rows: Sequence[Any], policies: Mapping[PolicyTarget, RetryPolicy]
+) -> tuple[list[tuple[PolicyTarget, RecordedRecord]], int]:
     """Records with their tries, oldest first, and how many were left out because their first try is not there."""
     usual = default_policy()
     grouped: dict[tuple[Any, ...], list[Any]] = {}
@@ -244,12 +256,13 @@ def _group_records(
     applied = _applied_later((key[0], key[4]) for key, found in whole.items() if key[4] and found[-1][8] == "parked")
     made = []
     for key, found in whole.items():
-        place = Target(key[0], key[1], found[0][5])
+        place = PolicyTarget(key[0], key[1], found[0][5])
         record = RecordedRecord(
             group=key[0],
             handler=found[0][6],
             tries=[_try(row) for row in found],
             in_force=resolve(policies, place, usual),
+            is_keyed=found[0][13] != NO_KEY,
             applied_later_at=applied.get((key[0], key[4])),
         )
         made.append((place, record))
@@ -274,18 +287,18 @@ def _try(row: Any) -> RecordedTry:
     )
 
 
-def _counts_for(target: Target, place: Target, policies: Mapping[Target, RetryPolicy]) -> bool:
+def _counts_for(target: PolicyTarget, place: PolicyTarget, policies: Mapping[PolicyTarget, RetryPolicy]) -> bool:
     """Tell whether a policy of `target` would be the one that counts for a record."""
     return next((wider for wider in widen(place) if wider == target or wider in policies), None) == target
 
 
 # -- Lines -------------------------------------------------------------------------------------------------
 def _line(
-    target: Target,
+    target: PolicyTarget,
     newest: PolicyVersion | None,
-    policies: Mapping[Target, RetryPolicy],
+    policies: Mapping[PolicyTarget, RetryPolicy],
     usual: RetryPolicy,
-    handled: set[Target],
+    handled: set[PolicyTarget],
 ) -> PolicyLine:
     line = PolicyLine(target=target, policy=resolve(policies, target, usual), is_handled=target in handled)
     if newest is None:
@@ -313,17 +326,17 @@ def _problem_of(version: PolicyVersion) -> str:
     return ""
 
 
-def _read_target(subject: str) -> Target | None:
+def _read_target(subject: str) -> PolicyTarget | None:
     try:
         return target_of(subject)
     except BadRetryPolicy:
         return None
 
 
-def _handled_targets() -> Iterator[Target]:
-    yield Target()
+def _handled_targets() -> Iterator[PolicyTarget]:
+    yield PolicyTarget()
     for spec in list_routes():
-        yield Target(spec.group)
-        yield Target(spec.group, spec.topic)
+        yield PolicyTarget(spec.group)
+        yield PolicyTarget(spec.group, spec.topic)
         for event_type in spec.event_types or ():
-            yield Target(spec.group, spec.topic, event_type)
+            yield PolicyTarget(spec.group, spec.topic, event_type)

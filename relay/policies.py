@@ -124,7 +124,7 @@ def set_relay_policy(
         UnknownTopic, BadPolicy, StalePolicy, BadReason: nothing was changed.
     """
     changes = {"on_failed": on_failed, "max_attempts": max_attempts, "first_retry_s": first_retry_s}
-    return _change(topic, changes, expected_version=expected_version, actor=actor, reason=reason)
+    return change_relay_policy(topic, changes, expected_version=expected_version, actor=actor, reason=reason)
 
 
 def set_ingress_hold(
@@ -144,23 +144,43 @@ def set_ingress_hold(
         UnknownTopic, BadPolicy, StalePolicy, BadReason: nothing was changed.
     """
     changes = {"ingress_max_age_s": max_age_s, "ingress_max_rows": max_rows}
-    return _change(topic, changes, expected_version=expected_version, actor=actor, reason=reason)
+    return change_relay_policy(topic, changes, expected_version=expected_version, actor=actor, reason=reason)
 
 
-def _change(
-    topic: str, changes: Mapping[str, object], *, expected_version: int, actor: str, reason: str
-) -> RelayPolicy:
+def check_relay_policy(topic: str, changes: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the document of a topic's policy after these changes; what is not named stays as it is in force.
+
+    Raises:
+        UnknownTopic: nobody declared the topic. BadPolicy: which value cannot be, and what may.
+    """
     before = get_relay_policy(topic)
+    strange = sorted(str(name)[:40] for name in changes.keys() - PolicyDocument.__dataclass_fields__.keys())
+    if strange:
+        known = ", ".join(sorted(PolicyDocument.__dataclass_fields__))
+        raise BadPolicy(f"The policy of a topic has no {', '.join(strange)}. It has {known}.")
     values = {name: getattr(before, name) for name in PolicyDocument.__dataclass_fields__} | dict(changes)
     document = check_document(values, policy_limits())
     if document.on_failed is OnFailed.PARK and not may_park():
         raise BadPolicy("on_failed 'park' needs the dead-letter queue, and this installation has none.")
+    return document.as_json()
+
+
+def change_relay_policy(
+    topic: str, changes: Mapping[str, object], *, expected_version: int, actor: str, reason: str
+) -> RelayPolicy:
+    """Set these values of a topic's policy as its next version; runners obey within a second.
+
+    Raises:
+        UnknownTopic, BadPolicy, StalePolicy, BadReason: nothing was changed.
+    """
+    before = get_relay_policy(topic)
+    document = check_relay_policy(topic, changes)
     with transaction.atomic():
         raise_revision()
         saved = save_policy(
             PolicyScope.RELAY_TOPIC,
             before.topic,
-            document=document.as_json(),
+            document=document,
             expected_version=expected_version,
             actor=actor,
             reason=reason,

@@ -17,13 +17,12 @@ from console.words import count_words, duration_words, number_words
 from relay.facade import (
     UnknownTopic,
     find_row,
-    get_relay_policy,
     get_relay_status,
     get_topic,
     list_pauses,
     list_topics,
 )
-from relay.types import DeferredKey, OnFailed, RelayPause, RelayPolicy, RelayStatus, RowRef
+from relay.types import DeferredKey, RelayPause, RelayStatus, RowRef
 
 asks = require_http_methods(["GET", "HEAD", "POST"])
 MAX_POSITION = 2**63 - 1
@@ -329,124 +328,6 @@ def skip_row(request: HttpRequest) -> HttpResponse:
     )
 
 
-# -- Policies ----------------------------------------------------------------------------------------------
-@asks
-@permitted(Action.VIEW)
-def policy(request: HttpRequest) -> HttpResponse:
-    """Set how failed rows of a topic are treated."""
-
-    def ask(query: QueryDict) -> Ask:
-        now = get_relay_policy(_declared_topic(query))
-        return Ask(
-            title=f"Relay policy of {now.topic}",
-            words=["For rows that Kafka refuses. Rows that are blocked already stay so until somebody retries them."],
-            action=Action.SET_RELAY_POLICY,
-            button="Set the policy",
-            hidden={"topic": now.topic, "seen": query.get("seen", str(now.version))},
-            facts=_version_facts(now),
-            fields=[
-                Field(
-                    name="on_failed",
-                    label="When every attempt has failed, or one that cannot succeed",
-                    value=query.get("on_failed", now.on_failed.value),
-                    choices=[
-                        (OnFailed.BLOCK.value, "block: its key waits until a person acts"),
-                        (OnFailed.PARK.value, "park: the row becomes a dead letter and its key goes on"),
-                    ],
-                ),
-                Field(
-                    name="max_attempts",
-                    label="Attempts",
-                    value=query.get("max_attempts", str(now.max_attempts)),
-                    hint="The first try counts. Only failures that may pass are tried again.",
-                    is_number=True,
-                ),
-                Field(
-                    name="first_retry_s",
-                    label="First wait, in seconds",
-                    value=query.get("first_retry_s", f"{now.first_retry_s:g}"),
-                    hint="Doubles with each further try.",
-                    is_number=True,
-                ),
-            ],
-            needs_reason=True,
-        )
-
-    return _answer(
-        request,
-        Action.SET_RELAY_POLICY,
-        ask,
-        lambda given: acts.set_relay_policy(
-            request.user,
-            _text(given, "topic"),
-            on_failed=given.get("on_failed", ""),
-            max_attempts=_whole(given, "max_attempts", "Attempts"),
-            first_retry_s=_number(given, "first_retry_s", "The first wait"),
-            seen=_whole(given, "seen", "The version"),
-            reason=given.get("reason", ""),
-        ),
-        done="The policy is set. Running relays obey it within a second.",
-    )
-
-
-@asks
-@permitted(Action.VIEW)
-def ingress(request: HttpRequest) -> HttpResponse:
-    """Set a topic's ingress hold."""
-
-    def ask(query: QueryDict) -> Ask:
-        now = get_relay_policy(_declared_topic(query))
-        age_s = "" if now.ingress_max_age_s is None else f"{now.ingress_max_age_s:g}"
-        rows = "" if now.ingress_max_rows is None else str(now.ingress_max_rows)
-        return Ask(
-            title=f"Ingress hold of {now.topic}",
-            words=[
-                (
-                    "Beyond either limit the API takes no further events of this topic and says when to try again. "
-                    "publish() in a transaction is never held."
-                ),
-            ],
-            action=Action.SET_RELAY_POLICY,
-            button="Set the hold",
-            hidden={"topic": now.topic, "seen": query.get("seen", str(now.version))},
-            facts=_version_facts(now),
-            fields=[
-                Field(
-                    name="max_age_s",
-                    label="Oldest unsent row, in seconds",
-                    value=query.get("max_age_s", age_s),
-                    hint="Empty: no such limit.",
-                    is_number=True,
-                    is_required=False,
-                ),
-                Field(
-                    name="max_rows",
-                    label="Unsent rows",
-                    value=query.get("max_rows", rows),
-                    hint="Empty: no such limit.",
-                    is_number=True,
-                    is_required=False,
-                ),
-            ],
-            needs_reason=True,
-        )
-
-    return _answer(
-        request,
-        Action.SET_RELAY_POLICY,
-        ask,
-        lambda given: acts.set_ingress_hold(
-            request.user,
-            _text(given, "topic"),
-            max_age_s=_number(given, "max_age_s", "The age") if given.get("max_age_s", "").strip() else None,
-            max_rows=_whole(given, "max_rows", "Rows") if given.get("max_rows", "").strip() else None,
-            seen=_whole(given, "seen", "The version"),
-            reason=given.get("reason", ""),
-        ),
-        done="The ingress hold is set.",
-    )
-
-
 # -- Ask and answer ----------------------------------------------------------------------------------------
 def _answer(
     request: HttpRequest,
@@ -519,21 +400,6 @@ def _key_fields(query: QueryDict) -> list[Field]:
     ]
 
 
-def _whole(given: QueryDict, name: str, what: str) -> int:
-    text = given.get(name, "").strip().replace(",", "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise BadInput(name, f"{what}: type a whole number, for example 10.")
-    return int(text)
-
-
-def _number(given: QueryDict, name: str, what: str) -> float:
-    text = given.get(name, "").strip()
-    try:
-        return float(text)
-    except ValueError as error:
-        raise BadInput(name, f"{what}: type a number of seconds, for example 5 or 0.5.") from error
-
-
 # -- What is known of it -----------------------------------------------------------------------------------
 def _pause_of(topic: str, key_label: str | None) -> RelayPause | None:
     return next((p for p in list_pauses() if (p.topic, p.key_label) == (topic, key_label)), None)
@@ -568,12 +434,6 @@ def _deferred_facts(key: DeferredKey | None) -> list[tuple[str, str]]:
 
 def _pause_facts(pause: RelayPause) -> list[tuple[str, str]]:
     return [("Paused by", pause.paused_by), ("Reason", pause.reason)]
-
-
-def _version_facts(policy: RelayPolicy) -> list[tuple[str, str]]:
-    if not policy.version:
-        return [("In force", "the settings' values; nobody has set a policy yet")]
-    return [("In force", f"version {policy.version}, set by {policy.set_by}: {policy.reason}")]
 
 
 def _unsent(status: RelayStatus) -> str:

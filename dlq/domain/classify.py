@@ -23,7 +23,7 @@ CHAIN_LIMIT = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ErrorKind:
     """Errors that are treated alike: why, and their classes, subclasses included."""
 
     found: FailureClass
@@ -31,8 +31,8 @@ class Kind:
     names: Sequence[str]
 
 
-KINDS: Sequence[Kind] = (
-    Kind(
+ERROR_KINDS: Sequence[ErrorKind] = (
+    ErrorKind(
         found=FailureClass.SCHEMA,
         why="The record cannot be decoded or validated.",
         names=(
@@ -50,7 +50,7 @@ KINDS: Sequence[Kind] = (
             "django.core.exceptions.ValidationError",
         ),
     ),
-    Kind(
+    ErrorKind(
         found=FailureClass.PERMANENT,
         why="The payload is not what the handler maps, or the data can never be stored.",
         names=(
@@ -66,7 +66,7 @@ KINDS: Sequence[Kind] = (
             "psycopg.errors.DataError",
         ),
     ),
-    Kind(
+    ErrorKind(
         found=FailureClass.TRANSIENT,
         why="A time-out or a connection: the other side is slow or away.",
         names=(
@@ -98,7 +98,7 @@ KINDS: Sequence[Kind] = (
             "relay.kafka.consumer.ConsumerUnavailable",
         ),
     ),
-    Kind(
+    ErrorKind(
         found=FailureClass.TRANSIENT,
         why="The database: a deadlock, a serialization failure, a lock or statement time-out, a restart or fail-over.",
         names=(
@@ -109,7 +109,7 @@ KINDS: Sequence[Kind] = (
             "psycopg.errors.ReadOnlySqlTransaction",
         ),
     ),
-    Kind(
+    ErrorKind(
         found=FailureClass.UNKNOWN,
         why="It breaks a constraint or misses a row: a race with another record, or for ever.",
         names=(
@@ -119,13 +119,13 @@ KINDS: Sequence[Kind] = (
             "django.core.exceptions.ObjectDoesNotExist",
         ),
     ),
-    Kind(
+    ErrorKind(
         found=FailureClass.UNKNOWN,
         why="A certificate that is not trusted: set up wrongly, on one side or the other.",
         names=("ssl.SSLCertVerificationError",),
     ),
 )
-TABLE: Mapping[str, FailureClass] = {name: kind.found for kind in KINDS for name in kind.names}
+TABLE: Mapping[str, FailureClass] = {name: kind.found for kind in ERROR_KINDS for name in kind.names}
 TRANSIENT_HTTP = frozenset({408, 425, 429})
 TRANSIENT_ERRNO = frozenset(
     {

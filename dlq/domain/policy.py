@@ -17,6 +17,7 @@ from dlq.types import FailureClass, Ordering
 NAME_CHARS = 200
 TOPIC_CHARS = 249
 EVERYTHING = "*"
+LEAST_WAIT_S = 0.01
 WITHDRAWN: Mapping[str, object] = {"withdrawn": True}
 """The document of a target that has no policy of its own any more."""
 TREATMENTS = (FailureClass.TRANSIENT, FailureClass.UNKNOWN, FailureClass.PERMANENT, FailureClass.SCHEMA)
@@ -42,6 +43,10 @@ class PolicyBounds:
     factor: float
     overrides: int
     horizon_s: float
+
+
+NO_BOUNDS = PolicyBounds(attempts=10**9, wait_s=1e12, factor=1e9, overrides=10**6, horizon_s=math.inf)
+"""For documents that are only shown: the bounds may have been others when they were written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +128,7 @@ def is_exhausted(policy: RetryPolicy, found: FailureClass, failed: int) -> bool:
 
 # -- Targets -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Target:
+class PolicyTarget:
     """What a policy is for; empty = all of them. A topic needs a group, an event type needs a topic."""
 
     group: str = ""
@@ -134,23 +139,23 @@ class Target:
         names = [name for name in (self.event_type, self.topic, self.group) if name]
         return " of ".join(names[:-1]) + (" in " if len(names) > 1 else "") + names[-1] if names else "everything"
 
-    def covers(self, other: "Target") -> bool:
+    def covers(self, other: "PolicyTarget") -> bool:
         """Tell whether it is `other` or wider."""
         return self in widen(other)
 
 
-def widen(target: Target) -> Iterator[Target]:
+def widen(target: PolicyTarget) -> Iterator[PolicyTarget]:
     """Yield the target and what contains it, most specific first, at last everything."""
     if target.event_type:
         yield target
     if target.topic:
-        yield Target(target.group, target.topic)
+        yield PolicyTarget(target.group, target.topic)
     if target.group:
-        yield Target(target.group)
-    yield Target()
+        yield PolicyTarget(target.group)
+    yield PolicyTarget()
 
 
-def subject_of(target: Target) -> str:
+def subject_of(target: PolicyTarget) -> str:
     """Return the one text that stands for a target: `*`, `group`, `group/topic` or `group/topic/type`.
 
     Raises:
@@ -162,24 +167,24 @@ def subject_of(target: Target) -> str:
     return "/".join(_escape(name) for name in (target.group, target.topic, target.event_type) if name)
 
 
-def target_of(subject: str) -> Target:
+def target_of(subject: str) -> PolicyTarget:
     """Read what `subject_of` wrote.
 
     Raises:
         BadRetryPolicy: it is no such text.
     """
     if subject == EVERYTHING:
-        return Target()
+        return PolicyTarget()
     parts = subject.split("/")
     if len(parts) > 3 or not all(parts):
         raise BadRetryPolicy("subject", f"{subject[:80]!r} names no group, topic or event type.")
-    target = Target(*(unquote(part) for part in parts))
+    target = PolicyTarget(*(unquote(part) for part in parts))
     if subject_of(target) != subject:
         raise BadRetryPolicy("subject", f"{subject[:80]!r} is not how a target is written.")
     return target
 
 
-def resolve(policies: Mapping[Target, RetryPolicy], target: Target, default: RetryPolicy) -> RetryPolicy:
+def resolve(policies: Mapping[PolicyTarget, RetryPolicy], target: PolicyTarget, default: RetryPolicy) -> RetryPolicy:
     """Return the most specific policy for a target, `default` when there is none."""
     return next((policies[wider] for wider in widen(target) if wider in policies), default)
 
@@ -188,7 +193,7 @@ def _escape(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F").replace("*", "%2A")
 
 
-def _check_target(target: Target) -> None:
+def _check_target(target: PolicyTarget) -> None:
     if (target.topic and not target.group) or (target.event_type and not target.topic):
         raise BadRetryPolicy("group", "A policy of a topic names its group too, and one of an event type its topic.")
     for name, text in (("group", target.group), ("event_type", target.event_type)):
@@ -216,9 +221,9 @@ def read_policy(document: Mapping[str, object], bounds: PolicyBounds, *, subject
     policy = RetryPolicy(
         max_attempts=_count("max_attempts", document, bounds.attempts),
         unknown_attempts=_count("unknown_attempts", document, bounds.attempts),
-        base_s=_number("base_s", document, 0.1, bounds.wait_s, "seconds"),
+        base_s=_number("base_s", document, LEAST_WAIT_S, bounds.wait_s, "seconds"),
         factor=_number("factor", document, 1, bounds.factor, "times"),
-        max_s=_number("max_s", document, 0.1, bounds.wait_s, "seconds"),
+        max_s=_number("max_s", document, LEAST_WAIT_S, bounds.wait_s, "seconds"),
         jitter=_number("jitter", document, 0, 0.9, "of the wait"),
         retry_after_max_s=_number("retry_after_max_s", document, 0, bounds.wait_s, "seconds"),
         ordering=_ordering(document.get("ordering")),

@@ -18,8 +18,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dlq.domain.classify import TABLE
-from dlq.domain.policy import RetryPolicy, backoff_s, is_exhausted
+from dlq.domain.policy import RetryPolicy, backoff_s
+from dlq.domain.retrying import Spent, is_spent, waits_for_ever
 from dlq.types import AttemptOutcome, FailureClass
+
+BLOCKED_TRIES = 1_000
+"""So often a record that blocks its key is tried on paper after its policy is spent; beyond, nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,7 @@ class RecordedRecord:
     handler: str
     tries: Sequence[RecordedTry]
     in_force: RetryPolicy
+    is_keyed: bool = True
     applied_later_at: float | None = None
 
 
@@ -149,16 +154,20 @@ def simulate(records: Sequence[RecordedRecord], policy: RetryPolicy) -> Simulati
 
 
 def _try_again(record: RecordedRecord, line: _Line, policy: RetryPolicy, faults: Faults) -> _End:
-    at, number, doubt = _less_holds(line.tries[0].at, line), 1, False
+    at, spent, doubt = _less_holds(line.tries[0].at, line), Spent(), False
+    blocks, blocked = waits_for_ever(policy, is_keyed=record.is_keyed), 0
     while True:
         met = _meet(record, line, at, faults)
         if met is Verdict.APPLIED:
-            return _End(Verdict.APPLIED, at, number)
+            return _End(Verdict.APPLIED, at, spent.attempts + 1)
         doubt = doubt or met is Verdict.UNKNOWN
-        if is_exhausted(policy, _treat(_failure_at(line, at), policy, record.in_force), number):
-            return _End(Verdict.UNKNOWN if doubt else Verdict.PARKED, at, number)
-        at += backoff_s(policy, number)
-        number += 1
+        found = _treat(_failure_at(line, at), policy, record.in_force)
+        spent = spent.and_one(found)
+        if is_spent(policy, found, spent):
+            blocked += 1
+            if not blocks or blocked > BLOCKED_TRIES:
+                return _End(Verdict.UNKNOWN if doubt or blocks else Verdict.PARKED, at, spent.attempts)
+        at += policy.max_s if blocked else backoff_s(policy, spent.attempts)
 
 
 def _meet(record: RecordedRecord, line: _Line, at: float, faults: Faults) -> Verdict:

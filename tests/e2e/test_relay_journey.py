@@ -110,14 +110,14 @@ def test_a_topic_is_paused_its_row_waits_and_goes_out_when_it_is_resumed(app, op
 
 def test_the_question_in_a_dialog_is_clean_for_axe_and_gives_the_focus_back(app, open_page):
     page = open_page("admin", "/relay/")
-    opener = page.locator("#relay-topics").get_by_role("link", name="Policy").first
+    opener = page.locator("#relay-topics").get_by_role("link", name="Pause").first
     opener.click()
-    dialog = page.get_by_role("dialog", name=re.compile("Relay policy of"))
+    dialog = page.get_by_role("dialog", name=re.compile("Pause "))
     expect(dialog).to_be_visible()
     assert faults_in_both_schemes(page) == NO_FAULT
     dialog.get_by_role("link", name="Cancel").click()
     expect(dialog).to_have_count(0)
-    expect(page.locator("#relay-topics").get_by_role("link", name="Policy").first).to_be_focused()
+    expect(page.locator("#relay-topics").get_by_role("link", name="Pause").first).to_be_focused()
 
 
 def test_the_charts_are_zoomed_and_the_zoom_can_be_sent(app, open_page):

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq.domain.policy import RetryPolicy, backoff_s, is_exhausted
+from dlq.domain.policy import RetryPolicy, backoff_s
+from dlq.domain.retrying import Spent, is_spent
 from dlq.domain.simulation import RecordedRecord, RecordedTry, simulate
-from dlq.types import AttemptOutcome, FailureClass
+from dlq.types import AttemptOutcome, FailureClass, Ordering
 
 WAITS, PARKED, APPLIED = AttemptOutcome.WAITS, AttemptOutcome.PARKED, AttemptOutcome.APPLIED
 TRANSIENT, UNKNOWN, PERMANENT = FailureClass.TRANSIENT, FailureClass.UNKNOWN, FailureClass.PERMANENT
@@ -140,6 +141,22 @@ def test_what_an_open_breaker_gave_back_is_left_out():
     assert outcome([given_back_first], EVERY_10_S) == {}
 
 
+def test_a_policy_that_blocks_never_parks_a_keyed_record():
+    blocks = replace(EVERY_10_S, ordering=Ordering.BLOCK)
+    parked = record(WAITS, WAITS, PARKED, applied_later_at=3_600)
+    assert outcome([parked], blocks) == {"saved": 1}
+    assert outcome([replace(parked, is_keyed=False)], blocks) == {}
+    assert outcome([record(WAITS, WAITS, PARKED)], blocks) == {"parked_unknown": 1}
+
+
+def test_failures_that_nobody_can_classify_are_counted_apart():
+    mixed = record(WAITS, WAITS, APPLIED)
+    mixed = replace(mixed, tries=[replace(mixed.tries[0], failure_class=UNKNOWN), *mixed.tries[1:]])
+    assert outcome([mixed], EVERY_10_S) == {}  # one unknown of two, two tries of three
+    both = replace(mixed, tries=[*[replace(t, failure_class=UNKNOWN) for t in mixed.tries[:2]], mixed.tries[2]])
+    assert outcome([both], EVERY_10_S) == {"lost": 1}
+
+
 def test_nothing_recorded_is_nothing():
     found = simulate([], EVERY_10_S)
     assert (found.total.records, found.worst_added_s, found.tries_more, dict(found.by_error)) == (0, 0.0, 0, {})
@@ -166,10 +183,11 @@ def histories(draw, policy):
     for _ in range(draw(st.integers(0, 6))):
         cause, at, fault = draw(causes), draw(st.floats(0, 5_000)), draw(st.sampled_from(["f1", "f2"]))
         recovers_at = draw(st.integers(2, 9))
-        line, number = [], 1
+        line, number, spent = [], 1, Spent()
         while True:
             is_over = number == recovers_at
-            is_last = is_exhausted(policy, cause, number)
+            spent = spent.and_one(cause)
+            is_last = is_spent(policy, cause, spent)
             end = APPLIED if is_over else PARKED if is_last else WAITS
             line.append(
                 RecordedTry(at=at, number=number, outcome=end, failure_class=cause, error_class="E", fingerprint=fault)

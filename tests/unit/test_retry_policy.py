@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from dlq.domain.policy import (
     BadRetryPolicy,
     PolicyBounds,
+    PolicyTarget,
     RetryPolicy,
-    Target,
     attempts_for,
     backoff_s,
     horizon_s,
@@ -56,10 +56,10 @@ chances = st.floats(0, 1, exclude_max=True)
 names = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=30)
 topics = st.text("abcXYZ019._-", min_size=1, max_size=30)
 targets = st.one_of(
-    st.just(Target()),
-    st.builds(Target, names),
-    st.builds(Target, names, topics),
-    st.builds(Target, names, topics, names),
+    st.just(PolicyTarget()),
+    st.builds(PolicyTarget, names),
+    st.builds(PolicyTarget, names, topics),
+    st.builds(PolicyTarget, names, topics, names),
 )
 
 
@@ -115,11 +115,11 @@ def test_each_kind_of_failure_has_its_number_of_tries(found, attempts):
 @pytest.mark.parametrize(
     ("target", "subject"),
     [
-        (Target(), "*"),
-        (Target("*"), "%2A"),
-        (Target("claim-workers"), "claim-workers"),
-        (Target("a/b", "t"), "a%2Fb/t"),
-        (Target("a", "b", "c/d%"), "a/b/c%2Fd%25"),
+        (PolicyTarget(), "*"),
+        (PolicyTarget("*"), "%2A"),
+        (PolicyTarget("claim-workers"), "claim-workers"),
+        (PolicyTarget("a/b", "t"), "a%2Fb/t"),
+        (PolicyTarget("a", "b", "c/d%"), "a/b/c%2Fd%25"),
     ],
 )
 def test_a_target_has_one_subject(target, subject):
@@ -148,7 +148,9 @@ def test_odd_subjects_are_refused(subject):
         target_of(subject)
 
 
-@pytest.mark.parametrize("target", [Target("", "t"), Target("g", "", "e"), Target("", "", "e"), Target("g" * 201)])
+@pytest.mark.parametrize(
+    "target", [PolicyTarget("", "t"), PolicyTarget("g", "", "e"), PolicyTarget("", "", "e"), PolicyTarget("g" * 201)]
+)
 def test_a_target_that_skips_a_level_is_refused(target):
     with pytest.raises(BadRetryPolicy):
         subject_of(target)
@@ -157,10 +159,10 @@ def test_a_target_that_skips_a_level_is_refused(target):
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (Target(), "everything"),
-        (Target("g"), "g"),
-        (Target("g", "t"), "t in g"),
-        (Target("g", "t", "e"), "e of t in g"),
+        (PolicyTarget(), "everything"),
+        (PolicyTarget("g"), "g"),
+        (PolicyTarget("g", "t"), "t in g"),
+        (PolicyTarget("g", "t", "e"), "e of t in g"),
     ],
 )
 def test_a_target_reads_as_words(target, words):
@@ -171,16 +173,16 @@ def test_a_target_reads_as_words(target, words):
     ("set_for", "counts"),
     [
         ([], "none"),
-        ([Target()], Target()),
-        ([Target(), Target("g")], Target("g")),
-        ([Target(), Target("g"), Target("g", "t")], Target("g", "t")),
-        ([Target("g"), Target("g", "t", "e")], Target("g", "t", "e")),
-        ([Target("g", "t", "other"), Target("g", "other"), Target("other")], "none"),
+        ([PolicyTarget()], PolicyTarget()),
+        ([PolicyTarget(), PolicyTarget("g")], PolicyTarget("g")),
+        ([PolicyTarget(), PolicyTarget("g"), PolicyTarget("g", "t")], PolicyTarget("g", "t")),
+        ([PolicyTarget("g"), PolicyTarget("g", "t", "e")], PolicyTarget("g", "t", "e")),
+        ([PolicyTarget("g", "t", "other"), PolicyTarget("g", "other"), PolicyTarget("other")], "none"),
     ],
 )
 def test_the_most_specific_policy_counts(set_for, counts):
     book = {target: replace(USUAL, subject=subject_of(target)) for target in set_for}
-    found = resolve(book, Target("g", "t", "e"), replace(USUAL, subject="none"))
+    found = resolve(book, PolicyTarget("g", "t", "e"), replace(USUAL, subject="none"))
     assert found.subject == (counts if counts == "none" else subject_of(counts))
 
 
@@ -210,7 +212,7 @@ def test_a_document_is_read_as_it_was_written():
         ({"max_attempts": 2.0}, "max_attempts"),
         ({"max_attempts": "3"}, "max_attempts"),
         ({"unknown_attempts": 11}, "unknown_attempts"),
-        ({"base_s": 0}, "base_s"),
+        ({"base_s": 0.001}, "base_s"),
         ({"base_s": float("nan")}, "base_s"),
         ({"base_s": float("inf")}, "base_s"),
         ({"base_s": None}, "base_s"),

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from console.actions import relay as acts
 from console.models import AuditEntry
-from relay.facade import declare_topic, get_relay_policy, list_pauses, list_skipped, pause_key, pause_topic, publish
+from relay.facade import declare_topic, list_pauses, list_skipped, pause_key, pause_topic, publish
 from relay.types import TopicSpec
 from tests.web.pages import words_of
 
@@ -171,66 +171,6 @@ def test_a_row_is_skipped_for_good_with_a_reason(engineer, topic):
     assert engineer.post("/relay/row/skip/", {"position": event.position, "reason": WHY}).status_code == 409
 
 
-# -- Policies ----------------------------------------------------------------------------------------------
-def test_a_policy_is_set_with_a_version_and_a_stale_form_changes_nothing(as_role, topic):
-    admin = as_role("admin")
-    assert "nobody has set a policy yet" in words_of(admin.get("/relay/topic/policy/", {"topic": topic}))
-    given = {"topic": topic, "on_failed": "block", "max_attempts": "4", "first_retry_s": "0.5", "reason": WHY}
-    assert admin.post("/relay/topic/policy/", {**given, "seen": "0"}).status_code == 303
-    now = get_relay_policy(topic)
-    assert (now.version, now.on_failed, now.max_attempts, now.first_retry_s) == (1, "block", 4, 0.5)
-    stale = admin.post("/relay/topic/policy/", {**given, "max_attempts": "9", "seen": "0"})
-    assert stale.status_code == 409
-    assert "no longer at version 0" in words_of(stale)
-    assert get_relay_policy(topic).max_attempts == 4
-    assert AuditEntry.objects.get().detail["version"] == 1
-    assert "4 , first wait 0.5 s" in words_of(admin.get("/relay/")).replace("4,", "4 ,")
-
-
-def test_an_ingress_hold_is_set_and_taken_away(as_role, topic):
-    admin = as_role("admin")
-    given = {"topic": topic, "seen": "0", "max_age_s": "30", "max_rows": "10,000", "reason": WHY}
-    assert admin.post("/relay/topic/ingress/", given).status_code == 303
-    now = get_relay_policy(topic)
-    assert (now.ingress_max_age_s, now.ingress_max_rows) == (30.0, 10_000)
-    assert "10,000 rows" in words_of(admin.get("/relay/"))
-    given = {"topic": topic, "seen": "1", "max_age_s": "", "max_rows": "", "reason": WHY}
-    assert admin.post("/relay/topic/ingress/", given).status_code == 303
-    assert get_relay_policy(topic).ingress_max_age_s is None
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"max_attempts": "many"},
-        {"max_attempts": "0"},
-        {"max_attempts": "9" * 400},
-        {"first_retry_s": "soon"},
-        {"first_retry_s": "nan"},
-        {"first_retry_s": "-1"},
-        {"on_failed": "explode"},
-        {"seen": ""},
-        {"reason": " "},
-    ],
-)
-def test_a_policy_that_cannot_be_is_refused_with_the_form_as_it_was_typed(as_role, topic, wrong):
-    given = {
-        "topic": topic,
-        "on_failed": "block",
-        "max_attempts": "4",
-        "first_retry_s": "7",
-        "seen": "0",
-        "reason": WHY,
-    }
-    response = as_role("admin").post("/relay/topic/policy/", {**given, **wrong})
-    assert response.status_code == 422
-    assert b'role="alert"' in response.content
-    if "reason" not in wrong:
-        assert WHY in response.content.decode()
-    assert get_relay_policy(topic).version == 0
-    assert audited() == []
-
-
 # -- Refusals ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "address",
@@ -242,7 +182,6 @@ def test_a_policy_that_cannot_be_is_refused_with_the_form_as_it_was_typed(as_rol
         "/relay/key/retry/?position=99999999999999999999999",
         "/relay/row/skip/",
         "/relay/key/resume/?topic=x",
-        "/relay/topic/policy/?topic=no-such-topic",
     ],
 )
 def test_an_address_that_names_nothing_is_refused_in_words(engineer, address):
