@@ -18,11 +18,12 @@ log = structlog.get_logger(__name__)
 
 
 class _Page(NamedTuple):
-    """The URL's name, the label, and how the kinds of the incidents begin that belong to the page."""
+    """The URL's name, the label, how the kinds of the incidents begin that belong to the page, and what is under it."""
 
     name: str
     label: str
     prefixes: tuple[str, ...]
+    under: str = ""
 
 
 _PAGES: tuple[tuple[str, tuple[_Page, ...]], ...] = (
@@ -33,7 +34,7 @@ _PAGES: tuple[tuple[str, tuple[_Page, ...]], ...] = (
     (
         "Put right",
         (
-            _Page("dead_letters", "Dead letters", ("dead_letter",)),
+            _Page("failure_groups", "Dead letters", ("dead_letter",), "/dead-letters/"),
             _Page("quarantined", "Quarantined keys", ("quarantine_", "breaker_")),
             _Page("replays", "Replay jobs", ("replay_",)),
         ),
@@ -78,14 +79,31 @@ def _item(request: HttpRequest, page: _Page, incidents: Sequence[IncidentView]) 
     except NoReverseMatch:
         return None
     own = incidents if page.name == "now" else [i for i in incidents if i.kind.value.startswith(page.prefixes)]
-    item = NavItem(
-        label=page.label, url=url, current=request.path == url or (url != "/" and request.path.startswith(url))
-    )
+    item = NavItem(label=page.label, url=url, current=_is_current(request.path, page, url))
     if not own:
         return item
     worst = Aspect.BAD if any(i.severity is Severity.BAD for i in own) else Aspect.WARN
     words = "open incident" if len(own) == 1 else "open incidents"
     return replace(item, count=number_words(len(own)), count_words=words, state=worst.value)
+
+
+def _is_current(path: str, page: _Page, url: str) -> bool:
+    """Whether the path is the page's or under it; what is under one page may be under a nearer one."""
+    if path == url or url == "/":
+        return path == url
+    if not page.under:
+        return path.startswith(url)
+    nearer = (other.under or _address(other) for _, pages in _PAGES for other in pages if other is not page)
+    return path.startswith(page.under) and not any(
+        len(start) > len(page.under) and path.startswith(start) for start in nearer
+    )
+
+
+def _address(page: _Page) -> str:
+    try:
+        return reverse(page.name)
+    except NoReverseMatch:
+        return ""
 
 
 def _open_incidents(request: HttpRequest) -> list[IncidentView]:

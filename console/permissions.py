@@ -41,6 +41,7 @@ class Action(StrEnum):
     REPLAY_DEAD_LETTERS = "replay_dead_letters"
     RELEASE_KEY = "release_key"
     DISCARD_DEAD_LETTERS = "discard_dead_letters"
+    TRIAGE_GROUPS = "triage_groups"
     CLOSE_BREAKER = "close_breaker"
     MANAGE_API_TOKENS = "manage_api_tokens"
 
@@ -155,6 +156,11 @@ GRANTS: tuple[Grant, ...] = (
         action=Action.DISCARD_DEAD_LETTERS,
         words="Discard dead letters, and restore them",
         groups=frozenset({Group.ON_CALL, Group.ADMIN}),
+    ),
+    Grant(
+        action=Action.TRIAGE_GROUPS,
+        words="Name, snooze, merge and split failure groups, and call them fixed",
+        groups=frozenset({Group.ON_CALL, Group.SUPPORT, Group.ADMIN}),
     ),
     Grant(
         action=Action.CLOSE_BREAKER,

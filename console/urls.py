@@ -1,4 +1,7 @@
-"""Every URL of the console. tests/architecture/test_urls.py has a line for each: add yours there."""
+"""Every URL of the console but the API's (console/api/urls.py).
+
+tests/architecture/test_urls.py has a line for each: add yours there.
+"""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
@@ -10,6 +13,7 @@ from console.views import (
     auth,
     data_loss,
     dead_letters,
+    failure_groups,
     health,
     lag,
     now,
@@ -54,6 +58,14 @@ urlpatterns: list[URLPattern] = [
     path("lag/group/start/", data_loss.group_start, name="group_start"),
     path("lag/allowed/", lag.lag_allowed, name="lag_allowed"),
     path("dead-letters/", dead_letters.dead_letters, name="dead_letters"),
+    path("dead-letters/groups/", failure_groups.failure_groups, name="failure_groups"),
+    path("dead-letters/groups/<int:number>/", failure_groups.failure_group, name="failure_group"),
+    path("dead-letters/groups/<int:number>/describe/", failure_groups.describe, name="failure_group_describe"),
+    path("dead-letters/groups/<int:number>/snooze/", failure_groups.snooze, name="failure_group_snooze"),
+    path("dead-letters/groups/<int:number>/fixed/", failure_groups.fixed, name="failure_group_fixed"),
+    path("dead-letters/groups/<int:number>/reopen/", failure_groups.reopen, name="failure_group_reopen"),
+    path("dead-letters/groups/<int:number>/merge/", failure_groups.merge, name="failure_group_merge"),
+    path("dead-letters/groups/<int:number>/split/", failure_groups.split, name="failure_group_split"),
     path("dead-letters/<uuid:dead_letter_id>/", dead_letters.dead_letter, name="dead_letter"),
     path("policies/", policies.policies, name="policies"),
     path("policies/errors/", policies.policy_errors, name="policy_errors"),

@@ -44,8 +44,9 @@ class Applied(models.Model):
 _HOT = Q(state=DeadLetterState.PARKED.value)
 
 
-def _hot_index(*fields: str, name: str) -> models.Index:
-    return models.Index(*(F(f) for f in fields), F("parked_at").desc(), F("id").desc(), condition=_HOT, name=name)
+def _list_index(*fields: str, name: str, condition: Q | None = None) -> models.Index:
+    newest = (F("parked_at").desc(), F("id").desc())
+    return models.Index(*(F(f) for f in ("state", *fields)), *newest, name=name, condition=condition)
 
 
 class DeadLetter(models.Model):
@@ -54,8 +55,8 @@ class DeadLetter(models.Model):
     `lane` stands for its key (none = no order). `queue_number` is its place among the parked ones of a quarantined
     key; those behind the head were never tried (`attempts` 0). `replays` counts those that failed again; `settled_at`
     is when it left the state parked. The three `original_...` columns hold exact bytes and are touched by
-    `dlq.originals` only, so that encryption has one place. Each partial index serves the list of parked rows narrowed
-    by one field, newest first.
+    `dlq.originals` only, so that encryption has one place. Each index that begins with the state serves the list of
+    one state narrowed by one field, or in one order.
     """
 
     id = models.UUIDField(primary_key=True)
@@ -120,14 +121,19 @@ class DeadLetter(models.Model):
             ),
         ]
         indexes = [
-            models.Index(F("state"), F("parked_at").desc(), F("id").desc(), name="dlq_dl_state"),
-            models.Index(F("parked_at").desc(), F("id").desc(), name="dlq_dl_recent"),
-            _hot_index("group", name="dlq_dl_group"),
-            _hot_index("topic", "group", name="dlq_dl_topic"),
-            _hot_index("event_type", name="dlq_dl_type"),
-            _hot_index("error_class", name="dlq_dl_error"),
-            _hot_index("fingerprint", name="dlq_dl_fingerprint"),
-            _hot_index("key_label", name="dlq_dl_key"),
+            _list_index(name="dlq_dl_state"),
+            _list_index("group", name="dlq_dl_by_group"),
+            _list_index("topic", name="dlq_dl_by_topic"),
+            _list_index("event_type", name="dlq_dl_by_type"),
+            _list_index("error_class", name="dlq_dl_by_error"),
+            _list_index("fingerprint", name="dlq_dl_by_fingerprint"),
+            _list_index("key_label", name="dlq_dl_by_key"),
+            _list_index(name="dlq_dl_replayed", condition=Q(replays__gt=0)),
+            _list_index(name="dlq_dl_needs_human", condition=Q(needs_human=True)),
+            models.Index(
+                F("state"), F("attempts").desc(), F("parked_at").desc(), F("id").desc(), name="dlq_dl_by_tries"
+            ),
+            models.Index(fields=["state", "topic", "partition", "offset", "id"], name="dlq_dl_by_place"),
             models.Index(fields=["group", "event_id"], condition=Q(event_id__isnull=False), name="dlq_dl_event"),
             models.Index(
                 fields=["lane", "queue_number"], condition=_HOT & Q(queue_number__isnull=False), name="dlq_dl_queue"
@@ -300,7 +306,5 @@ from dlq.models_attempt import Attempt  # noqa: E402, F401 - Django looks for mo
 from dlq.models_copy import Copy  # noqa: E402, F401
 from dlq.models_quarantine import QuarantinedKey  # noqa: E402, F401
 from dlq.models_replay import Replay, ReplayCount, ReplayItem, Selection, SelectionItem  # noqa: E402, F401
-
-
-from dlq.models_triage import FailureGroup, GroupBucket, GroupCount  # noqa: E402, F401 - Django looks for models here
 from dlq.models_runtime import Breaker, Once, Waiting  # noqa: E402, F401
+from dlq.models_triage import FailureGroup, GroupBucket, GroupCount  # noqa: E402, F401

@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ from django.db import connection
 
 from dlq.models import DeadLetter
 from dlq.originals import decode_headers
+from dlq.triage import list_fingerprints
 from dlq.types import (
     DeadLetterDetail,
     DeadLetterFilter,
@@ -28,6 +29,7 @@ from dlq.types import (
     FailureClass,
     Family,
     ForeignOrigin,
+    LetterSort,
     Origin,
     PartDigest,
 )
@@ -35,7 +37,8 @@ from dlq.types import (
 MAX_PAGE_ROWS = 500
 
 _ROW = """id, state, topic, partition, log_offset, group_name, handler, event_id, event_type, key_label,
- failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin"""
+ failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin, replays, needs_human,
+ queue_number"""
 
 # One index probe or a handful of small rows each; none scans dead letters. `now` is the database clock.
 _STATUS = """
@@ -83,12 +86,40 @@ class BadFilter(BadQuery):
 
 
 @dataclass(frozen=True, slots=True)
-class _Cursor:
-    """A place in the list: rows older (or newer) than (parked_at, id)."""
+class _Order:
+    """What the list is sorted by: columns that together name one place, all in one direction, with their types."""
 
-    newer: bool
-    parked_at: datetime
-    id: UUID
+    columns: tuple[tuple[str, str], ...]
+    falls: bool
+
+    def sort_sql(self, *, back: bool) -> str:
+        direction = "DESC" if self.falls is not back else "ASC"
+        return ", ".join(f"{name} {direction}" for name, _ in self.columns)
+
+    def beyond_sql(self, *, back: bool) -> str:
+        names = ", ".join(name for name, _ in self.columns)
+        values = ", ".join(f"%s::{kind}" for _, kind in self.columns)
+        return f"({names}) {'<' if self.falls is not back else '>'} ({values})"
+
+
+_TIME = (("parked_at", "timestamptz"), ("id", "uuid"))
+_ORDERS: Mapping[LetterSort, _Order] = {
+    LetterSort.NEWEST: _Order(_TIME, falls=True),
+    LetterSort.OLDEST: _Order(_TIME, falls=False),
+    LetterSort.TRIES: _Order((("attempts", "integer"), *_TIME), falls=True),
+    LetterSort.PLACE: _Order(
+        (("topic", "text"), ("partition", "integer"), ("log_offset", "bigint"), ("id", "uuid")), falls=False
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A place in the list: rows after it in the order, or before it (`back`)."""
+
+    sort: LetterSort
+    back: bool
+    values: tuple[Any, ...]
 
 
 def get_dlq_status() -> DlqStatus:
@@ -109,48 +140,73 @@ def get_dlq_status() -> DlqStatus:
     )
 
 
-def list_dead_letters(wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int) -> DeadLetterPage:
-    """Return one page, newest first; `cursor` comes from a page and works both ways.
+def list_dead_letters(
+    wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int, sort: LetterSort = LetterSort.NEWEST
+) -> DeadLetterPage:
+    """Return one page in the order `sort`; `cursor` comes from a page of that order and works both ways.
 
     Raises:
-        BadCursor: the cursor is not one that a page gave out.
+        BadCursor: the cursor is not one that a page of this order gave out.
         BadFilter: a state that does not exist, or text that no row can hold.
     """
-    place = _read_cursor(cursor) if cursor else None
+    place = _read_cursor(cursor, sort) if cursor else None
     limit = max(1, min(limit, MAX_PAGE_ROWS))
-    sql, values = build_list_query(wanted, place, limit + 1)
+    sql, values = build_list_query(wanted, place, limit + 1, sort)
     with connection.cursor() as db:
         db.execute("SELECT clock_timestamp()")
         as_of = db.fetchone()[0]
         db.execute(sql, values)
         found = [_row(r) for r in db.fetchall()]
     has_more, rows = len(found) > limit, found[:limit]
-    goes_newer = place is not None and place.newer
-    if goes_newer:
+    goes_back = place is not None and place.back
+    if goes_back:
         rows.reverse()
-    has_newer = has_more if goes_newer else place is not None
-    has_older = True if goes_newer else has_more
+    has_previous = has_more if goes_back else place is not None
+    has_next = True if goes_back else has_more
     return DeadLetterPage(
         as_of=as_of,
         rows=rows,
-        next_cursor=_write_cursor(rows[-1], newer=False) if rows and has_older else None,
-        previous_cursor=_write_cursor(rows[0], newer=True) if rows and has_newer else None,
+        next_cursor=_write_cursor(rows[-1], sort, back=False) if rows and has_next else None,
+        previous_cursor=_write_cursor(rows[0], sort, back=True) if rows and has_previous else None,
     )
 
 
-def build_list_query(wanted: DeadLetterFilter, place: _Cursor | None, limit: int) -> tuple[str, list[Any]]:
-    """Return the statement of one page; it must stay on a keyset index (there is an EXPLAIN test)."""
+def build_list_query(
+    wanted: DeadLetterFilter, place: _Cursor | None, limit: int, sort: LetterSort = LetterSort.NEWEST
+) -> tuple[str, list[Any]]:
+    """Return the statement of one page; it must stay on a keyset index (there is an EXPLAIN test).
+
+    The indexes begin with the state. So any state, or a failure group of several fingerprints, is read as one short
+    list for each of them, and their heads are merged.
+    """
+    states = [_known_state(wanted.state)] if wanted.state else [state.value for state in DeadLetterState]
+    fingerprints = None if wanted.failure_group is None else list_fingerprints(wanted.failure_group)
     where, values = _conditions(wanted)
+    order = _ORDERS[sort]
     if place is not None:
-        where.append(f"(parked_at, id) {'>' if place.newer else '<'} (%s, %s)")
-        values += [place.parked_at, place.id]
-    order = "ASC" if place is not None and place.newer else "DESC"
+        where.append(order.beyond_sql(back=place.back))
+        values += place.values
+    ordered = f"ORDER BY {order.sort_sql(back=place is not None and place.back)} LIMIT %s"
     # Only fixed fragments are put together here; every value is bound.
-    condition = " AND ".join(where) or "true"
+    if len(states) == 1 and (fingerprints is None or len(fingerprints) == 1):
+        where.insert(0, f"state = '{states[0]}'")
+        if fingerprints:
+            where.insert(0, "fingerprint = %s")
+        condition = " AND ".join(where)
+        return f"SELECT {_ROW} FROM dlq_dead_letter WHERE {condition} {ordered}", [  # noqa: S608
+            *(fingerprints or ()),
+            *values,
+            limit,
+        ]
+    lists, picked = "unnest(%s::text[]) AS of_state", "state = of_state"
+    if fingerprints is not None:
+        lists += " CROSS JOIN unnest(%s::text[]) AS of_fingerprint"
+        picked += " AND fingerprint = of_fingerprint"
+    condition = " AND ".join([picked, *where])
     return (
-        f"SELECT {_ROW} FROM dlq_dead_letter WHERE {condition}"  # noqa: S608
-        f" ORDER BY parked_at {order}, id {order} LIMIT %s"
-    ), [*values, limit]
+        f"SELECT {_ROW} FROM (SELECT letter.* FROM {lists} CROSS JOIN LATERAL ("  # noqa: S608
+        f"SELECT {_ROW} FROM dlq_dead_letter WHERE {condition} {ordered}) letter) letters {ordered}"
+    ), [states, *([] if fingerprints is None else [fingerprints]), *values, limit, limit]
 
 
 def read_rows(ids: Sequence[UUID]) -> Mapping[UUID, DeadLetterRow]:
@@ -187,10 +243,9 @@ def get_dead_letter(dead_letter_id: UUID) -> DeadLetterDetail | None:
 
 
 def _conditions(wanted: DeadLetterFilter) -> tuple[list[str], list[Any]]:
+    """All of a filter but its state and failure group, which choose the index."""
     where: list[str] = []
     values: list[Any] = []
-    if wanted.state:
-        where.append(f"state = '{_known_state(wanted.state)}'")
     texts: Mapping[str, str] = {
         "group_name": wanted.group,
         "topic": wanted.topic,
@@ -205,9 +260,15 @@ def _conditions(wanted: DeadLetterFilter) -> tuple[list[str], list[Any]]:
         if text:
             where.append(f"{column} = %s")
             values.append(text)
-    if wanted.since is not None:
-        where.append("parked_at >= %s")
-        values.append(wanted.since)
+    for condition, moment in (("parked_at >= %s", wanted.since), ("parked_at < %s", wanted.until)):
+        if moment is not None:
+            where.append(condition)
+            values.append(moment)
+    if wanted.replays:
+        where.append("replays > 0 AND replays >= %s")  # the first part names the partial index
+        values.append(wanted.replays)
+    if wanted.needs_human:
+        where.append("needs_human")
     return where, values
 
 
@@ -219,24 +280,56 @@ def _known_state(state: str) -> str:
         raise BadFilter(f'there is no state "{state}"; states are {known}') from None
 
 
-def _write_cursor(row: DeadLetterRow, *, newer: bool) -> str:
-    text = json.dumps(["newer" if newer else "older", row.parked_at.isoformat(), str(row.id)])
+def _write_cursor(row: DeadLetterRow, sort: LetterSort, *, back: bool) -> str:
+    fields = {"log_offset": "offset"}
+    values = [str(getattr(row, fields.get(name, name))) for name, _ in _ORDERS[sort].columns]
+    text = json.dumps(["back" if back else "on", sort.value, *values])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _read_cursor(text: str) -> _Cursor:
+def _read_cursor(text: str, sort: LetterSort) -> _Cursor:
     try:
         raw = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-        direction, at, row_id = json.loads(raw)
-        newer = {"newer": True, "older": False}[direction]
-        return _Cursor(newer=newer, parked_at=datetime.fromisoformat(at).astimezone(UTC), id=UUID(row_id))
+        direction, of, *values = json.loads(raw)
+        back = {"back": True, "on": False}[direction]
+        columns = _ORDERS[LetterSort(of)].columns
+        place = tuple(_READ[kind](value) for (_, kind), value in zip(columns, values, strict=True))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, binascii.Error) as error:
         raise BadCursor("this page link is damaged or from another version; start at the first page") from error
+    if of != sort.value:
+        raise BadCursor("this page link is of another order of the list; start at the first page")
+    return _Cursor(sort, back, place)
+
+
+def _bounded(bits: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            raise ValueError(text)
+        return number
+
+    return read
+
+
+def _text(text: str) -> str:
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError("not a text that a row can hold")
+    return text
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "timestamptz": lambda text: datetime.fromisoformat(text).astimezone(UTC),
+    "uuid": UUID,
+    "integer": _bounded(32),
+    "bigint": _bounded(64),
+    "text": _text,
+}
 
 
 def _row(values: Sequence[Any]) -> DeadLetterRow:
     (row_id, state, topic, partition, offset, group, handler, event_id, event_type, key_label, *rest) = values
-    failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin = rest
+    failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin, *queue = rest
+    replays, needs_human, queue_number = queue
     return DeadLetterRow(
         id=row_id,
         state=DeadLetterState(state),
@@ -255,13 +348,17 @@ def _row(values: Sequence[Any]) -> DeadLetterRow:
         attempts=attempts,
         parked_at=parked_at,
         origin=Origin(origin),
+        replays=replays,
+        needs_human=needs_human,
+        is_behind=queue_number is not None and attempts == 0,
     )
 
 
 def _as_row(d: DeadLetter) -> DeadLetterRow:
     names = ("id", "state", "topic", "partition", "offset", "group", "handler", "event_id", "event_type", "key_label")
     failure = ("failure_class", "error_class", "error_message", "fingerprint", "attempts", "parked_at", "origin")
-    return _row([getattr(d, name) for name in names + failure])
+    queue = ("replays", "needs_human", "queue_number")
+    return _row([getattr(d, name) for name in names + failure + queue])
 
 
 def _digest(part: bytes | memoryview | None) -> PartDigest:

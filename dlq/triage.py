@@ -73,7 +73,7 @@ _WINDOWS = f"""
 SELECT coalesce(g.merged_into_id, g.number), {", ".join([_SINCE] * len(SPANS))}
 FROM dlq_failure_group g JOIN dlq_group_bucket b ON b.fingerprint = g.fingerprint AND b.bucket >= %s
 WHERE coalesce(g.merged_into_id, g.number) = ANY(%s) GROUP BY 1
-"""
+"""  # noqa: S608 - constants
 _HOURS = """
 SELECT coalesce(g.merged_into_id, g.number), date_trunc('hour', b.bucket, 'UTC'), sum(b.n)::bigint
 FROM dlq_failure_group g JOIN dlq_group_bucket b ON b.fingerprint = g.fingerprint AND b.bucket >= %s

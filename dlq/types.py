@@ -203,7 +203,7 @@ class DeadLetterState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRow:
-    """One line of the list."""
+    """One line of the list. `is_behind`: it was never tried, it waits behind the head of its quarantined key."""
 
     id: UUID
     state: DeadLetterState
@@ -222,6 +222,9 @@ class DeadLetterRow:
     attempts: int
     parked_at: datetime
     origin: Origin = Origin.CONSUMER
+    replays: int = 0
+    needs_human: bool = False
+    is_behind: bool = False
 
     @property
     def is_unsent(self) -> bool:
@@ -296,7 +299,7 @@ class LetterSort(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterPage:
-    """One page, newest first, with opaque cursors for the pages beside it."""
+    """One page, with opaque cursors for the pages beside it."""
 
     as_of: datetime
     rows: Sequence[DeadLetterRow]

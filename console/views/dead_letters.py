@@ -4,33 +4,49 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from console.faults import Fault, read_or_fault
-from console.filters import BadFilter, read_text
+from console.filters import BadFilter, read_choice, read_text
 from console.letter_filter import ANY_STATE, NAMES, STATES, read_letter_filter
 from console.permissions import Action
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
-from dlq.facade import BadCursor, get_dead_letter, get_dlq_status, list_dead_letters
-from dlq.types import DeadLetterFilter, DeadLetterPage
+from dlq.facade import BadCursor, get_dead_letter, get_dlq_status, get_failure_group, list_dead_letters
+from dlq.types import DeadLetterFilter, DeadLetterPage, DeadLetterState, LetterSort
 
 SPANS = ("1h", "3h", "24h", "3d", "7d")
+SORT_WORDS = {
+    LetterSort.NEWEST: "newest first",
+    LetterSort.OLDEST: "oldest first",
+    LetterSort.TRIES: "most tries first",
+    LetterSort.PLACE: "by topic, partition and offset",
+}
+# What the links of a page say: before, at the beginning, after, at the end.
+_MORE = ("Before", "This is the beginning", "More", "No more")
+PAGE_WORDS = {
+    LetterSort.NEWEST: ("Newer", "These are the newest", "Older", "No older ones"),
+    LetterSort.OLDEST: ("Older", "These are the oldest", "Newer", "No newer ones"),
+    LetterSort.TRIES: _MORE,
+    LetterSort.PLACE: _MORE,
+}
 
 
 @require_safe
 @permitted(Action.VIEW)
 def dead_letters(request: HttpRequest) -> HttpResponse:
-    """List dead letters, newest first, narrowed by the address."""
+    """List dead letters, narrowed and sorted by the address."""
     try:
         wanted, cursor = read_letter_filter(request.GET), read_text(request.GET, "cursor")
-        page = _checked(read_or_fault("The dead letters could not be read", _read_page, wanted, cursor))
+        sort = LetterSort(read_choice(request.GET, "sort", [s.value for s in LetterSort], LetterSort.NEWEST.value))
+        page = _checked(read_or_fault("The dead letters could not be read", _read_page, wanted, cursor, sort))
     except BadFilter as refused:
         return refuse_filter(request, str(refused), page="Dead letters", back=reverse("dead_letters"))
     status = read_or_fault("The counts of dead letters could not be read", get_dlq_status)
     chips = _chips(request.GET)
+    before, first, after, last = PAGE_WORDS[sort]
     context = {
         "page": page,
         "status": status,
@@ -40,8 +56,20 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
         "states": STATES,
         "spans": SPANS,
         "since": request.GET.get("since", "").strip(),
+        "until": request.GET.get("until", "").strip(),
+        "sort": sort.value,
+        "sorts": SORT_WORDS.items(),
+        "sort_words": SORT_WORDS[sort],
+        "words_before": before,
+        "words_first": first,
+        "words_after": after,
+        "words_last": last,
         "chips": chips,
         "is_filtered": bool(chips),
+        "exact_count": _exact_count(wanted, {name for name, _, _ in chips}, status),
+        "filter_query": _filter_query(request.GET),
+        "replay_url": _url_of("replay_preview"),
+        "discard_url": _url_of("dead_letters_discard"),
         "counts_shown": settings.DLQ_COUNT_ROWS,
         "groups": _names(status, 1),
         "topics": _names(status, 0),
@@ -63,10 +91,10 @@ def dead_letter(request: HttpRequest, dead_letter_id: UUID) -> HttpResponse:
     return render_page(request, "dead_letters/detail.html", {"letter": found, "row": found.row, "as_of": as_of})
 
 
-def _read_page(wanted: DeadLetterFilter, cursor: str) -> DeadLetterPage | BadCursor:
+def _read_page(wanted: DeadLetterFilter, cursor: str, sort: LetterSort) -> DeadLetterPage | BadCursor:
     """One page; a cursor that is not ours is a value here, so that it is not taken for a broken source."""
     try:
-        return list_dead_letters(wanted, cursor=cursor or None, limit=settings.LIST_PAGE_ROWS)
+        return list_dead_letters(wanted, cursor=cursor or None, limit=settings.LIST_PAGE_ROWS, sort=sort)
     except BadCursor as refused:
         return refused
 
@@ -80,6 +108,34 @@ def _checked(found: DeadLetterPage | BadCursor | Fault) -> DeadLetterPage | Faul
 def _chips(query: QueryDict) -> list[tuple[str, str, str]]:
     """The filters that are set, as (parameter, text, address without it)."""
     return [(name, text, _without(query, name)) for name in NAMES if (text := query.get(name, "").strip())]
+
+
+def _exact_count(wanted: DeadLetterFilter, chips: set[str], status: object) -> int | None:
+    """How many match, where a kept count says it: no list is ever counted by reading it."""
+    if wanted.state != DeadLetterState.PARKED.value or isinstance(status, Fault):
+        return None
+    if chips == {"failure"} and wanted.failure_group is not None:
+        found = get_failure_group(wanted.failure_group)
+        return found.group.open if found else None
+    if chips - {"topic", "group"}:
+        return None
+    places = getattr(status, "by_topic_group", ())
+    return sum(n for topic, group, n in places if wanted.topic in ("", topic) and wanted.group in ("", group))
+
+
+def _filter_query(query: QueryDict) -> str:
+    """The filters of the address without its page and order: what "all that match" means."""
+    kept = QueryDict(mutable=True)
+    kept.update({name: query[name] for name in ("state", *NAMES) if query.get(name, "").strip()})
+    return kept.urlencode()
+
+
+def _url_of(name: str) -> str:
+    """The address of an act; empty where this installation does not have it."""
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return ""
 
 
 def _without(query: QueryDict, name: str) -> str:

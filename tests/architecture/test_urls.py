@@ -349,6 +349,7 @@ def test_every_action_is_used_by_a_page_or_an_act():
         Action.REPLAY_DEAD_LETTERS,
         Action.RELEASE_KEY,
         Action.DISCARD_DEAD_LETTERS,
+        Action.TRIAGE_GROUPS,
         Action.CLOSE_BREAKER,
         Action.MANAGE_API_TOKENS,
     }

@@ -25,6 +25,10 @@ PAGES = {
     ),
     "data_loss": lambda app: f"/lag/data-loss/{a_loss(app)}/",
     "dead_letters": lambda app: "/dead-letters/",
+    "failure_groups": lambda app: "/dead-letters/groups/",
+    "failure_group": lambda app: (
+        f"/dead-letters/groups/{app.sql('SELECT max(number) FROM dlq_failure_group')[0][0]}/"
+    ),
     "dead_letter": lambda app: f"/dead-letters/{app.sql('SELECT id FROM dlq_dead_letter LIMIT 1')[0][0]}/",
     "policies": lambda app: "/policies/",
     "policy": lambda app: f"/policies/consumer/?subject={app.prefix}claim-workers",
@@ -94,7 +98,8 @@ def a_second_request(app):
 FOR_NOBODY = {"login"}
 ACTS_AND_PROBES = {
     "incident_acknowledge", "relay_resume", "relay_topic_resume", "relay_topic_retry", "relay_key_resume",
-    "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
+    "failure_group_describe", "failure_group_snooze", "failure_group_fixed", "failure_group_reopen",
+    "failure_group_merge", "failure_group_split", "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
     "replay_preview", "replay_start", "replay_pause", "replay_resume", "replay_cancel", "replay_rate", "replay_failed",
     "second_confirm", "second_refuse", "second_withdraw", "key_release", "breaker_close",
     "rewind_apply", "data_loss_settle", "policy_withdraw", "policy_roll_back",

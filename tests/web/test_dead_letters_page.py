@@ -246,7 +246,7 @@ def test_a_page_is_bounded(viewer, park, settings):
     [
         ({"cursor": "nonsense"}, "page link is damaged"),
         ({"cursor": base64.urlsafe_b64encode(b'["older", "2026", 7]').decode()}, "page link is damaged"),
-        ({"state": "lost"}, "state can be parked, replaying, applied, discarded or any"),
+        ({"state": "lost"}, "state can be parked, applied, sent, discarded or any"),
         ({"since": "yesterday"}, "since is a span such as"),
         ({"group": "a\x00b"}, "group holds a character"),
         ({"error": "x" * 300}, "error has 300 characters"),
