@@ -28,6 +28,7 @@ from dlq.exporting import ExportedLetter, NotExportable, export_dead_letter
 from dlq.foreign import BadImport, ForeignImportError, ImportReport, import_dead_letters
 from dlq.handlers import Tx, UnknownGroup, handler, list_groups
 from dlq.losses import BadLossChoice, DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
+from dlq.once import OnceBusy, OnceError, OnceLost, OnceRefused, idempotency_key, once
 from dlq.policy_changes import (
     PolicyLine,
     PolicySimulation,
@@ -73,6 +74,7 @@ from dlq.replay.reading import (
     list_replays,
     list_replays_of,
 )
+from dlq.retrying import list_holds
 from dlq.runtime import ConsumerDied, run_group
 from dlq.switch import AlreadyStopped, GroupSwitch, NotStopped, get_switch, get_switches, start_group, stop_group
 from dlq.triage import (
@@ -130,6 +132,10 @@ __all__ = [
     "NotExportable",
     "NotStartable",
     "NotStopped",
+    "OnceBusy",
+    "OnceError",
+    "OnceLost",
+    "OnceRefused",
     "PolicyLine",
     "PolicySimulation",
     "PolicyTarget",
@@ -169,6 +175,7 @@ __all__ = [
     "get_switches",
     "handler",
     "horizon_s",
+    "idempotency_key",
     "import_dead_letters",
     "is_withdrawn",
     "list_attempts",
@@ -176,6 +183,7 @@ __all__ = [
     "list_dead_letters",
     "list_failure_groups",
     "list_groups",
+    "list_holds",
     "list_open_losses",
     "list_quarantined",
     "list_replay_items",
@@ -184,6 +192,7 @@ __all__ = [
     "list_retry_policies",
     "mark_group_fixed",
     "merge_group",
+    "once",
     "pause_replay",
     "preview_release",
     "preview_replay",
