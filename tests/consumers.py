@@ -169,14 +169,14 @@ class Member:
 class Child:
     """A member in a process of its own, which can be killed: `tests/consumer_child.py` has its handlers."""
 
-    def __init__(self, line, mode, *, concurrency=4, log=None, **env):
+    def __init__(self, line, mode="never", *, module="tests.consumer_child", concurrency=4, log=None, **env):
         database = connection.settings_dict
         url = (
             f"postgresql://{database['USER']}:{database['PASSWORD']}"
             f"@{database['HOST']}:{database['PORT']}/{database['NAME']}"
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.consumer_child", line.topic, line.group, mode, str(concurrency)],
+            [sys.executable, "-m", module, line.topic, line.group, mode, str(concurrency)],
             cwd=ROOT,
             env={
                 **os.environ,

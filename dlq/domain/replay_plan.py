@@ -161,6 +161,9 @@ def _stop_words(phase: ReplayPhase, tried: int, failed: int) -> str:
     return f"stopped by itself: {failed} of the last {tried} failed again"
 
 
+_SAVED_S = 0.25
+
+
 # -- The rate ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
@@ -171,10 +174,10 @@ class Allowance:
 
 
 def allow(rate_per_s: float | None, unused_s: float, wanted: int) -> Allowance:
-    """Return what a rate allows after `unused_s` seconds without use; nothing is saved for longer than a second."""
+    """Return what a rate allows after `unused_s` seconds without use; a quarter of a second of it is saved, or one item."""
     if rate_per_s is None:
         return Allowance(items=wanted)
-    saved_s = min(unused_s, max(1.0, 1 / rate_per_s))
+    saved_s = min(unused_s, max(_SAVED_S, 1 / rate_per_s))
     items = min(wanted, int(saved_s * rate_per_s + 1e-9))
     return Allowance(items=items, rest_s=max(0.0, saved_s - items / rate_per_s))
 

@@ -17,6 +17,7 @@ from django.db import connection, transaction
 
 from dlq.attempts import Applied, Attempts, Duplicate, Failed, Held, Ignored, ReplayOutcome, Retry, read_scene
 from dlq.domain.failure import describe_failure
+from dlq.pool import Permits
 from dlq.replay.leasing import Taken, give_back, renew_leases, settle_left, take_items
 from dlq.replay.selecting import forget_old_previews
 from dlq.replay.sending import send_item
@@ -32,7 +33,10 @@ _MODES = (ReplayMode.HANDLER, ReplayMode.TOPIC)
 
 
 class Executor(threading.Thread):
-    """One a consumer process. `may_run` says whether the group is to work; `announce` that something changed."""
+    """One a consumer process. `permits` are shared with the workers of live records.
+
+    `may_run` says whether the group is to work; `announce` is told that something changed.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Executor(threading.Thread):
         name: str,
         attempts: Attempts,
         *,
+        permits: Permits,
         threads: int,
         may_run: Callable[[], bool],
         announce: Callable[[], None],
@@ -48,6 +53,7 @@ class Executor(threading.Thread):
         self._group = group
         self._process = name
         self._attempts = attempts
+        self._permits = permits
         self._may_run = may_run
         self._announce = announce
         self._token = uuid4()
@@ -183,7 +189,7 @@ class Executor(threading.Thread):
             self._rest(_REST_S)
         finally:
             with self._lock:
-                del self._held[item.job_id, item.number]
+                self._held.pop((item.job_id, item.number), None)
                 self._tally[word] += 1
                 self._lock.notify_all()
         self._announce()
@@ -196,9 +202,10 @@ class Executor(threading.Thread):
         step = ItemStep(item, slot)
         if item.mode is ReplayMode.TOPIC:
             return self._send(item, letter, step)
-        outcome = self._attempts.replay(
-            letter.record, step, topic_id=letter.topic_id, slot=slot, attempt=letter.attempts + 1
-        )
+        with self._permits:
+            outcome = self._attempts.replay(
+                letter.record, step, topic_id=letter.topic_id, slot=slot, attempt=letter.attempts + 1
+            )
         if isinstance(outcome, Held | Retry):
             self._rest(min(max(outcome.after_s or 0.0, _REST_S), settings.REPLAY_REST_MAX_S))
             return "put back"
@@ -229,7 +236,7 @@ class Executor(threading.Thread):
             queued = list(self._queue)
             self._queue.clear()
             for item in queued:
-                del self._held[item.job_id, item.number]
+                self._held.pop((item.job_id, item.number), None)
         if queued:
             try:
                 give_back(queued, self._token)
