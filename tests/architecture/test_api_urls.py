@@ -39,10 +39,49 @@ class Line:
     found: int = 200
 
 
+def on_replay(**body):
+    """An act on a replay that is not there."""
+    return Line(args=(SOME_ID,), method="POST", action=Action.REPLAY_DEAD_LETTERS, body=body, found=404)
+
+
 TABLE = {
     "api_schema": [Line()],
     "api_dead_letters": [Line()],
     "api_dead_letter": [Line(args=(SOME_ID,), found=404)],
+    "api_replay_previews": [
+        Line(method="POST", action=Action.REPLAY_DEAD_LETTERS, body={"ids": [str(SOME_ID)]}, found=422)
+    ],
+    "api_replay_preview": [Line(args=(SOME_ID,), found=404)],
+    "api_replays": [
+        Line(),
+        Line(method="POST", action=Action.REPLAY_DEAD_LETTERS, body={"preview_id": str(SOME_ID)}, found=409),
+    ],
+    "api_replay": [Line(args=(SOME_ID,), found=404)],
+    "api_replay_items": [Line(args=(SOME_ID,), found=404)],
+    "api_replay_pause": [on_replay(version=1)],
+    "api_replay_resume": [on_replay(version=1)],
+    "api_replay_cancel": [on_replay(version=1, reason="r")],
+    "api_replay_rate": [on_replay(version=1, rate_per_s=5)],
+    "api_replay_failed": [on_replay()],
+    "api_second_requests": [Line()],
+    "api_second_request": [Line(args=(7,), found=404)],
+    "api_second_confirm": [Line(args=(7,), method="POST", found=404)],
+    "api_second_refuse": [Line(args=(7,), method="POST", body={"reason": "r"}, found=404)],
+    "api_second_withdraw": [Line(args=(7,), method="POST", found=404)],
+    "api_quarantined_keys": [Line()],
+    "api_quarantined_key": [Line(args=(SOME_ID,), found=404)],
+    "api_key_release": [
+        Line(args=(SOME_ID,), method="POST", action=Action.RELEASE_KEY, body={"reason": "r"}, found=404)
+    ],
+    "api_breakers": [Line()],
+    "api_breaker_close": [
+        Line(
+            method="POST",
+            action=Action.CLOSE_BREAKER,
+            body={"group": "g", "handler": "h", "version": 1, "reason": "r"},
+            found=409,
+        )
+    ],
 }
 CASES = [(name, line) for name, lines in sorted(TABLE.items()) for line in lines]
 IDS = [f"{name}-{line.method}" for name, line in CASES]
