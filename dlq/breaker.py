@@ -118,9 +118,16 @@ class BreakerBook:
         self._group = group
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
+        self._closed: set[str] = set()
 
-    def refresh(self) -> list[str]:
-        """Read the rows; returns the handlers whose breaker closed since the last look.
+    def take_closed(self) -> list[str]:
+        """The handlers whose breaker closed since this was asked last."""
+        with self._lock:
+            closed, self._closed = sorted(self._closed), set()
+        return closed
+
+    def refresh(self) -> None:
+        """Read the rows.
 
         Raises:
             DatabaseError: nothing was changed.
@@ -135,7 +142,8 @@ class BreakerBook:
         }
         with self._lock:
             before, self._known = self._known, read
-        return [name for name, known in before.items() if known.is_open and not read.get(name, _CLOSED).is_open]
+            still = {name for name, known in read.items() if known.is_open}
+            self._closed |= {name for name, known in before.items() if known.is_open} - still
 
     def open_handlers(self) -> Sequence[str]:
         """The handlers whose breaker is open."""
@@ -143,8 +151,9 @@ class BreakerBook:
             return sorted(name for name, known in self._known.items() if known.is_open)
 
     def probe_in_s(self, handler: str) -> float:
-        """How long until a record of an open breaker's handler is let through."""
-        return max(0.0, self._get(handler).probe_at - time.monotonic())
+        """How long until a record of an open breaker's handler is let through, as far as it is known."""
+        left_s = self._get(handler).probe_at - time.monotonic()
+        return min(max(0.0, left_s), settings.CONSUMER_BREAKER_PROBE_MAX_S)
 
     def ask(self, handler: str) -> Go | Wait:
         """Tell whether a record may run now; claims the probe, outside any transaction, when one is due."""
@@ -153,7 +162,7 @@ class BreakerBook:
             return Go()
         left_s = known.probe_at - time.monotonic()
         if left_s > 0:
-            return Wait(left_s + _chance_s())
+            return Wait(min(left_s, settings.CONSUMER_BREAKER_PROBE_MAX_S) + _chance_s())
         token = uuid4()
         with connection.cursor() as cursor:
             lease_s = settings.HANDLER_DEADLINE_S + settings.HANDLER_STUCK_GRACE_S
@@ -164,7 +173,8 @@ class BreakerBook:
         known = self._get(handler)
         if not known.is_open:
             return Go()
-        return Wait(max(known.probe_at - time.monotonic(), settings.CONSUMER_BREAKER_REFRESH_S) + _chance_s())
+        left_s = max(known.probe_at - time.monotonic(), settings.CONSUMER_BREAKER_REFRESH_S)
+        return Wait(min(left_s, settings.CONSUMER_BREAKER_PROBE_MAX_S) + _chance_s())
 
     # -- In the transaction that ends an attempt -----------------------------------------------------------
     def lock(self, cursor: Any, handler: str) -> Run:
@@ -199,7 +209,7 @@ class BreakerBook:
             meaning=f"{new.failures} tries of different records failed in a row, the last with {error_class[:100]}. Its"
             " records wait and spend no tries; one at a time tests whether it works again.",
             action="Bring back what the handler calls. It goes on by itself; close the breaker to try at once.",
-            link="/dead-letters/breakers/",
+            link="/quarantine/",
         )
         self._note(handler, _Known(is_open=True, is_dirty=True, probe_at=time.monotonic() + wait_s))
         return True
@@ -244,7 +254,10 @@ class BreakerBook:
 
     def _note(self, handler: str, known: _Known) -> None:
         with self._lock:
+            before = self._known.get(handler, _CLOSED)
             self._known[handler] = known
+            if before.is_open and not known.is_open:
+                self._closed.add(handler)
 
 
 def read_limits() -> BreakerLimits:

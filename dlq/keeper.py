@@ -86,9 +86,9 @@ class Keeper(threading.Thread):
             connection.close()
 
     def _look_at_breakers(self) -> None:
-        closed = self._breakers.refresh()
+        self._breakers.refresh()
         self.looked.set()
-        if closed:
+        if closed := self._breakers.take_closed():
             log.info("breaker.closed", group=self._group, handlers=closed)
             self._shelf.wake(closed)
 

@@ -1,6 +1,7 @@
 """A consumer in a process of its own: `python -m tests.consumer_child TOPIC GROUP MODE CONCURRENCY`.
 
 MODE says where it kills itself, the first time it sees number `KILL_AT`: `before-commit`, `after-commit`, or never.
+With `fail` its dependency is away for number `FAIL_AT`.
 """
 
 import os
@@ -19,11 +20,14 @@ def main(topic, group, mode, concurrency):
     from tests.consumers import write_effect
 
     kill_at = int(os.environ.get("KILL_AT", "-1"))
+    fail_at = int(os.environ.get("FAIL_AT", "-1"))
     work_ms = int(os.environ.get("WORK_MS", "0"))
 
     @handler(topic=topic, group=group)
     def work(event, tx):
         time.sleep(work_ms / 1000)
+        if event.payload["n"] == fail_at:
+            raise ConnectionError("away")
         write_effect(event, tx)
         if event.payload["n"] == kill_at and mode == "before-commit":
             die()

@@ -130,3 +130,69 @@ def test_waiting_for_what_runs_ends_when_it_finishes_or_time_is_up(shelf):
 def test_closing_wakes_a_waiting_worker(shelf):
     threading.Timer(0.05, shelf.close).start()
     assert shelf.take() is None
+
+
+def crowd(shelf, number=4):
+    for offset in range(number):
+        shelf.add(record(offset))
+    shelf.put_back(shelf.take(), 60, "away")
+
+
+def test_a_waiting_key_that_fills_half_of_its_partitions_share_is_sent_to_the_database():
+    shelf = Shelf(limit_records=8, limit_bytes=10_000)
+    shelf.open_lots([HERE])
+    crowd(shelf)
+    assert shelf.relieve(lambda job: False, 100) == 0
+    assert shelf.relieve(lambda job: True, 100) == 1
+    job = shelf.take()
+    assert (job.record.offset, job.to_store) == (0, True)
+    shelf.finish(job)
+    assert offsets(shelf.commit_points()) == {HERE: 1}
+
+
+def test_a_waiting_key_that_is_small_stays_unless_it_holds_many_delivered_records_back():
+    shelf = Shelf(limit_records=100, limit_bytes=10_000)
+    shelf.open_lots([HERE])
+    crowd(shelf, 1)
+    for offset in range(1, 30):
+        shelf.add(record(offset, key=str(offset).encode()))
+        shelf.finish(shelf.take())
+    assert shelf.relieve(lambda job: True, 50) == 0
+    assert shelf.relieve(lambda job: True, 20) == 1
+
+
+def test_a_record_that_may_not_be_stored_is_not_sent_there_again_and_again():
+    shelf = Shelf(limit_records=8, limit_bytes=10_000)
+    shelf.open_lots([HERE])
+    for offset in range(4):
+        shelf.add(record(offset))
+    shelf.put_back(shelf.take(), 60, "full", is_full=True)
+    assert shelf.relieve(lambda job: True, 100) == 0
+    assert shelf.find_full() == "full"
+
+
+def test_a_stored_record_shares_the_lane_of_its_key_and_moves_no_offset(shelf):
+    assert shelf.add_stored(7, record(3))
+    assert not shelf.add_stored(7, record(3))
+    shelf.add(record(9))
+    job = shelf.take()
+    assert (job.row, shelf.stored_here()) == (7, {7})
+    shelf.finish(job)
+    assert shelf.commit_points() == {}
+    assert shelf.stored_here() == frozenset()
+    assert shelf.take().record.offset == 9
+
+
+def test_a_stored_record_that_has_to_wait_leaves_and_rests(shelf):
+    shelf.add_stored(7, record(3))
+    shelf.put_back(shelf.take(), 60, "away")
+    assert (shelf.count_stored(), shelf.stored_here()) == (0, {7})
+    assert not list(shelf.view().held)
+
+
+def test_records_held_by_a_breaker_run_when_it_closes(shelf):
+    shelf.add(record(0))
+    shelf.put_back(shelf.take(), 60, "open", held_by="a.handler")
+    shelf.wake(["another"])
+    shelf.wake(["a.handler"])
+    assert shelf.take().record.offset == 0
