@@ -15,6 +15,19 @@ from dlq.domain.policy import (
     target_of,
 )
 from dlq.domain.simulation import Simulation, Tally
+from dlq.discarding import (
+    BadDiscard,
+    Discarded,
+    DiscardError,
+    DiscardView,
+    NothingToDiscard,
+    NotRestorable,
+    discard_dead_letters,
+    list_discards,
+    restore_dead_letter,
+    restore_dead_letters,
+    restore_discard,
+)
 from dlq.domain.triage import (
     FailureGroup,
     FailureGroupDetail,
@@ -42,7 +55,8 @@ from dlq.policy_changes import (
     wider_retry_policy,
     withdraw_retry_policy,
 )
-from dlq.queries import BadCursor, BadFilter, BadQuery, get_dead_letter, get_dlq_status, list_dead_letters
+from dlq.letter_detail import get_dead_letter
+from dlq.queries import BadCursor, BadFilter, BadQuery, get_dlq_status, list_dead_letters
 from dlq.relay_parking import find_parked_row
 from dlq.replay.errors import (
     AlreadyStarted,
@@ -105,6 +119,7 @@ __all__ = [
     "AppliedCount",
     "AttemptRow",
     "BadCursor",
+    "BadDiscard",
     "BadFilter",
     "BadGroupChange",
     "BadGroupQuery",
@@ -115,6 +130,9 @@ __all__ = [
     "BadSelection",
     "ConsumerDied",
     "DataLoss",
+    "DiscardError",
+    "DiscardView",
+    "Discarded",
     "ErrorKind",
     "ExportedLetter",
     "FailureGroup",
@@ -130,8 +148,10 @@ __all__ = [
     "NeedsSecondPerson",
     "NoSuchGroup",
     "NotExportable",
+    "NotRestorable",
     "NotStartable",
     "NotStopped",
+    "NothingToDiscard",
     "OnceBusy",
     "OnceError",
     "OnceLost",
@@ -158,6 +178,7 @@ __all__ = [
     "close_breaker",
     "count_applied",
     "describe_group",
+    "discard_dead_letters",
     "export_dead_letter",
     "find_group",
     "find_group_of",
@@ -181,6 +202,7 @@ __all__ = [
     "list_attempts",
     "list_breakers",
     "list_dead_letters",
+    "list_discards",
     "list_failure_groups",
     "list_groups",
     "list_holds",
@@ -201,6 +223,9 @@ __all__ = [
     "reopen_group",
     "replay_failed",
     "resume_replay",
+    "restore_dead_letter",
+    "restore_dead_letters",
+    "restore_discard",
     "roll_back_retry_policy",
     "run_group",
     "set_replay_rate",

@@ -304,6 +304,7 @@ class DataLoss(models.Model):
 
 from dlq.models_attempt import Attempt  # noqa: E402, F401 - Django looks for models here
 from dlq.models_copy import Copy  # noqa: E402, F401
+from dlq.models_discard import Discard, DiscardItem  # noqa: E402, F401
 from dlq.models_quarantine import QuarantinedKey  # noqa: E402, F401
 from dlq.models_replay import Replay, ReplayCount, ReplayItem, Selection, SelectionItem  # noqa: E402, F401
 from dlq.models_runtime import Breaker, Once, Waiting  # noqa: E402, F401

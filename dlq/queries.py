@@ -5,7 +5,6 @@ Errors: BadQuery <- BadCursor | BadFilter, for input that a person or a link got
 
 import base64
 import binascii
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,27 +15,21 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from dlq.models import DeadLetter
-from dlq.originals import decode_headers
 from dlq.triage import list_fingerprints
 from dlq.types import (
-    DeadLetterDetail,
     DeadLetterFilter,
     DeadLetterPage,
     DeadLetterRow,
     DeadLetterState,
     DlqStatus,
     FailureClass,
-    Family,
-    ForeignOrigin,
     LetterSort,
     Origin,
-    PartDigest,
 )
 
 MAX_PAGE_ROWS = 500
 
-_ROW = """id, state, topic, partition, log_offset, group_name, handler, event_id, event_type, key_label,
+ROW = """id, state, topic, partition, log_offset, group_name, handler, event_id, event_type, key_label,
  failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin, replays, needs_human,
  queue_number"""
 
@@ -55,22 +48,6 @@ _OPEN = """
 SELECT topic, group_name, sum(open)::bigint AS open FROM dlq_counter
 GROUP BY topic, group_name HAVING sum(open) > 0 ORDER BY open DESC, topic, group_name
 """
-_SIMILAR = """
-SELECT count(*) FROM (SELECT FROM dlq_dead_letter
-WHERE state = 'parked' AND fingerprint = %s AND id <> %s LIMIT %s) others
-"""
-
-# Imported ones whose first stop is that record, and the one that a group here parked there.
-_LINKED = f"""
-SELECT {_ROW} FROM dlq_dead_letter WHERE id <> %(id)s AND id IN (
-    SELECT dead_letter_id FROM dlq_foreign_stop
-    WHERE topic = %(topic)s AND partition = %(partition)s AND log_offset = %(offset)s AND number = 0
-    UNION ALL
-    SELECT id FROM dlq_dead_letter
-    WHERE group_name = %(group)s AND topic = %(topic)s AND partition = %(partition)s AND log_offset = %(offset)s
-      AND origin = 'consumer')
-ORDER BY parked_at DESC, id DESC LIMIT %(limit)s
-"""  # noqa: S608 - a constant list of columns
 
 
 class BadQuery(ValueError):
@@ -156,7 +133,7 @@ def list_dead_letters(
         db.execute("SELECT clock_timestamp()")
         as_of = db.fetchone()[0]
         db.execute(sql, values)
-        found = [_row(r) for r in db.fetchall()]
+        found = [make_row(r) for r in db.fetchall()]
     has_more, rows = len(found) > limit, found[:limit]
     goes_back = place is not None and place.back
     if goes_back:
@@ -193,7 +170,7 @@ def build_list_query(
         if fingerprints:
             where.insert(0, "fingerprint = %s")
         condition = " AND ".join(where)
-        return f"SELECT {_ROW} FROM dlq_dead_letter WHERE {condition} {ordered}", [  # noqa: S608
+        return f"SELECT {ROW} FROM dlq_dead_letter WHERE {condition} {ordered}", [  # noqa: S608
             *(fingerprints or ()),
             *values,
             limit,
@@ -204,42 +181,16 @@ def build_list_query(
         picked += " AND fingerprint = of_fingerprint"
     condition = " AND ".join([picked, *where])
     return (
-        f"SELECT {_ROW} FROM (SELECT letter.* FROM {lists} CROSS JOIN LATERAL ("  # noqa: S608
-        f"SELECT {_ROW} FROM dlq_dead_letter WHERE {condition} {ordered}) letter) letters {ordered}"
+        f"SELECT {ROW} FROM (SELECT letter.* FROM {lists} CROSS JOIN LATERAL ("  # noqa: S608
+        f"SELECT {ROW} FROM dlq_dead_letter WHERE {condition} {ordered}) letter) letters {ordered}"
     ), [states, *([] if fingerprints is None else [fingerprints]), *values, limit, limit]
 
 
 def read_rows(ids: Sequence[UUID]) -> Mapping[UUID, DeadLetterRow]:
     """Return the lines of these dead letters, by id; the caller bounds how many."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {_ROW} FROM dlq_dead_letter WHERE id = ANY(%s)", [list(ids)])  # noqa: S608 - a constant
-        return {row.id: row for row in map(_row, cursor.fetchall())}
-
-
-def get_dead_letter(dead_letter_id: UUID) -> DeadLetterDetail | None:
-    """Return one dead letter with digests of its bytes; None when there is none."""
-    found = DeadLetter.objects.filter(pk=dead_letter_id).first()
-    if found is None:
-        return None
-    with connection.cursor() as cursor:
-        cursor.execute(_SIMILAR, [found.fingerprint, found.pk, settings.DLQ_SIMILAR_COUNT_CAP])
-        similar = cursor.fetchone()[0]
-    origins = _origins(found)
-    return DeadLetterDetail(
-        row=_as_row(found),
-        published_at=found.published_at,
-        record_timestamp=found.record_timestamp,
-        topic_id=found.topic_id,
-        leader_epoch=found.leader_epoch,
-        stack=found.stack,
-        key=_digest(found.original_key),
-        value=_digest(found.original_value),
-        headers=[(name, _digest(value)) for name, value in decode_headers(found.original_headers) or ()],
-        timeline=_timeline(found, origins),
-        similar=similar,
-        origins=origins,
-        linked=_linked(found, origins),
-    )
+        cursor.execute(f"SELECT {ROW} FROM dlq_dead_letter WHERE id = ANY(%s)", [list(ids)])  # noqa: S608 - a constant
+        return {row.id: row for row in map(make_row, cursor.fetchall())}
 
 
 def _conditions(wanted: DeadLetterFilter) -> tuple[list[str], list[Any]]:
@@ -326,7 +277,8 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def _row(values: Sequence[Any]) -> DeadLetterRow:
+def make_row(values: Sequence[Any]) -> DeadLetterRow:
+    """A line of the list from the columns of `ROW`."""
     (row_id, state, topic, partition, offset, group, handler, event_id, event_type, key_label, *rest) = values
     failure_class, error_class, error_message, fingerprint, attempts, parked_at, origin, *queue = rest
     replays, needs_human, queue_number = queue
@@ -352,66 +304,3 @@ def _row(values: Sequence[Any]) -> DeadLetterRow:
         needs_human=needs_human,
         is_behind=queue_number is not None and attempts == 0,
     )
-
-
-def _as_row(d: DeadLetter) -> DeadLetterRow:
-    names = ("id", "state", "topic", "partition", "offset", "group", "handler", "event_id", "event_type", "key_label")
-    failure = ("failure_class", "error_class", "error_message", "fingerprint", "attempts", "parked_at", "origin")
-    queue = ("replays", "needs_human", "queue_number")
-    return _row([getattr(d, name) for name in names + failure + queue])
-
-
-def _digest(part: bytes | memoryview | None) -> PartDigest:
-    if part is None:
-        return PartDigest(length=None, sha256=None)
-    raw = bytes(part)
-    return PartDigest(length=len(raw), sha256=hashlib.sha256(raw).hexdigest())
-
-
-def _origins(d: DeadLetter) -> list[ForeignOrigin]:
-    if d.origin != Origin.FOREIGN:
-        return []
-    return [
-        ForeignOrigin(
-            family=Family(stop.family),
-            topic=stop.topic,
-            partition=stop.partition,
-            offset=stop.offset,
-            timestamp=stop.timestamp,
-            group=stop.group,
-            details=[(label, said) for label, said in stop.details],
-            complaints=stop.complaints,
-        )
-        for stop in d.stops.order_by("number")
-    ]
-
-
-def _linked(d: DeadLetter, origins: Sequence[ForeignOrigin]) -> list[DeadLetterRow]:
-    """Other dead letters of the same original record, as far as its place is known."""
-    place: ForeignOrigin | DeadLetter = origins[0] if origins else d
-    if d.origin == Origin.RELAY or place.topic is None or place.partition is None or place.offset is None:
-        return []
-    values: dict[str, Any] = {"id": d.pk, "group": place.group, "limit": settings.DLQ_LINKED_ROWS}
-    values |= {"topic": place.topic, "partition": place.partition, "offset": place.offset}
-    with connection.cursor() as cursor:
-        cursor.execute(_LINKED, values)
-        return [_row(r) for r in cursor.fetchall()]
-
-
-def _timeline(d: DeadLetter, origins: Sequence[ForeignOrigin]) -> list[tuple[datetime, str]]:
-    tries = f"{d.attempts} {'try' if d.attempts == 1 else 'tries'}"
-    place = f"{d.topic}/{d.partition} at offset {d.offset}"
-    if origins:
-        steps = [(o.timestamp, f"time of the record {_place(o)}, as {o.family_name} tells") for o in origins]
-        steps += [(d.record_timestamp, f"time of the record {place}"), (d.parked_at, f"imported from {d.topic}")]
-    else:
-        steps = [
-            (d.published_at, "published"),
-            (d.record_timestamp, f"written to {place}"),
-            (d.parked_at, f"parked by {d.group} after {tries}"),
-        ]
-    return sorted((at, words) for at, words in steps if at is not None)
-
-
-def _place(o: ForeignOrigin) -> str:
-    return f"{o.topic}/{o.partition} at offset {o.offset}" if o.is_known else "at a place that is not known"

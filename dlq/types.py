@@ -250,6 +250,7 @@ class DeadLetterDetail:
     """One dead letter. Times in `timeline` are (at, words), oldest first.
 
     `origins` (oldest first) are of a foreign one only. `linked`: other dead letters of the same original record.
+    `key_id`: the quarantined key whose queue it stands in, with the dead letter at its head and how many it has.
     """
 
     row: DeadLetterRow
@@ -265,6 +266,15 @@ class DeadLetterDetail:
     similar: int
     origins: Sequence[ForeignOrigin] = ()
     linked: Sequence[DeadLetterRow] = ()
+    failure_group: int | None = None
+    key_id: UUID | None = None
+    head_id: UUID | None = None
+    key_letters: int = 0
+
+    @property
+    def behind(self) -> int:
+        """How many are parked behind it when it is the head of its key."""
+        return self.key_letters - 1 if self.head_id == self.row.id else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import transaction
 
 from console.actions.base import ActDenied, BadInput, StaleAct, require, require_reason, take_turn
+from console.actions.discards import carry_out_discard
 from console.audit import record_act
 from console.models import AuditAction, SecondAct, SecondRequest, SecondState
 from console.permissions import Action, token_scope
@@ -240,6 +241,8 @@ def _require_asker(row: SecondRequest, act: SecondAct) -> None:
 
 
 def _carry_out(row: SecondRequest, person: User) -> str:
+    if row.act == SecondAct.DISCARD:
+        return carry_out_discard(row, person)
     with _refusals():
         job = dlq.start_replay(
             UUID(row.preview),

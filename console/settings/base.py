@@ -434,6 +434,8 @@ DLQ_GROUP_BUCKET_RETENTION = timedelta(days=8)  # longer than the longest window
 DLQ_GROUP_MEMBERS_MAX = 20  # fingerprints in one failure group
 DLQ_GROUP_PLACES = 20  # topics and groups that are named for one failure group
 DLQ_SNOOZE_MOST = timedelta(days=30)
+DLQ_DISCARD_MAX = 5_000  # dead letters that one act discards: the locks of their keys are held at once
+DLQ_DISCARD_RESTORABLE = timedelta(days=30)
 
 # -- Bounds of lag, processes, watch -----------------------------------------------------------------------
 LAG_COLLECT_EVERY_S = 5

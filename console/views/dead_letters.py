@@ -14,7 +14,7 @@ from console.letter_filter import ANY_STATE, NAMES, STATES, read_letter_filter
 from console.permissions import Action
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
-from dlq.facade import BadCursor, get_dead_letter, get_dlq_status, get_failure_group, list_dead_letters
+from dlq.facade import BadCursor, get_dead_letter, get_dlq_status, get_failure_group, list_dead_letters, list_discards
 from dlq.types import DeadLetterFilter, DeadLetterPage, DeadLetterState, LetterSort
 
 SPANS = ("1h", "3h", "24h", "3d", "7d")
@@ -88,7 +88,16 @@ def dead_letter(request: HttpRequest, dead_letter_id: UUID) -> HttpResponse:
     if found is None:
         context = {"missing_id": dead_letter_id, "as_of": as_of}
         return render_page(request, "dead_letters/detail.html", context, status=404)
-    return render_page(request, "dead_letters/detail.html", {"letter": found, "row": found.row, "as_of": as_of})
+    discards = read_or_fault("Its discards could not be read", list_discards, dead_letter_id)
+    context = {
+        "letter": found,
+        "row": found.row,
+        "as_of": as_of,
+        "restorable": None if isinstance(discards, Fault) else next((d for d in discards if d.is_restorable), None),
+        "replay_url": _url_of("replay_preview"),
+        "discard_url": reverse("dead_letters_discard"),
+    }
+    return render_page(request, "dead_letters/detail.html", context)
 
 
 def _read_page(wanted: DeadLetterFilter, cursor: str, sort: LetterSort) -> DeadLetterPage | BadCursor:

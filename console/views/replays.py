@@ -59,7 +59,7 @@ def preview(request: HttpRequest) -> HttpResponse:
     """
     back = safe_next(request, reverse("dead_letters"))
     try:
-        selection = _read_selection(request.POST)
+        selection = read_selection(request.POST)
         rate = None if len(selection.ids) == 1 else settings.REPLAY_RATE_OFFERED_PER_S
         found = acts.preview_replay(request.user, selection, rate_per_s=rate)
         if request.POST.get("go") == "1" and _is_simple(found):
@@ -139,7 +139,12 @@ def _is_simple(found: ReplayPreview) -> bool:
     return found.total == 1 and found.runnable == 1 and not found.followers
 
 
-def _read_selection(given: QueryDict) -> Selection:
+def read_selection(given: QueryDict) -> Selection:
+    """What a form selects: `ids`, or `scope=matching` with the list's `query`.
+
+    Raises:
+        BadInput, BadFilter.
+    """
     if given.get("scope") == MATCHING:
         return Selection(filter=read_letter_filter(QueryDict(given.get("query", "")[: settings.LIST_FILTER_CHARS * 8])))
     ids = given.getlist("ids")

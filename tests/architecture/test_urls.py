@@ -117,6 +117,21 @@ TABLE = {
     "lag_history": Line(query="?group=claim-workers", get=statuses(MAY_VIEW, 404)),
     "dead_letters": page(),
     "dead_letter": page(uuid.UUID(int=7), found=404),
+    "dead_letters_discard": Line(
+        get=signed_in(405), post=statuses(groups_with(Action.DISCARD_DEAD_LETTERS), 422), data={"ids": []}
+    ),
+    "dead_letters_discard_ask": Line(
+        args=(uuid.UUID(int=7),),
+        get=statuses(MAY_VIEW, 409),
+        post=statuses(groups_with(Action.DISCARD_DEAD_LETTERS), 409),
+        data={"reason": WHY},
+    ),
+    "dead_letter_restore": Line(
+        args=(uuid.UUID(int=7),),
+        get=statuses(MAY_VIEW, 409),
+        post=statuses(groups_with(Action.DISCARD_DEAD_LETTERS), 409),
+        data={"reason": WHY},
+    ),
     "failure_groups": page(),
     "failure_group": page(7, found=404),
     "failure_group_describe": Line(

@@ -99,7 +99,8 @@ FOR_NOBODY = {"login"}
 ACTS_AND_PROBES = {
     "incident_acknowledge", "relay_resume", "relay_topic_resume", "relay_topic_retry", "relay_key_resume",
     "failure_group_describe", "failure_group_snooze", "failure_group_fixed", "failure_group_reopen",
-    "failure_group_merge", "failure_group_split", "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
+    "failure_group_merge", "failure_group_split", "dead_letters_discard", "dead_letters_discard_ask",
+    "dead_letter_restore", "relay_key_retry", "relay_row_skip", "relay_find", "relay_history_data", "lag_allowed", "lag_history_data",
     "replay_preview", "replay_start", "replay_pause", "replay_resume", "replay_cancel", "replay_rate", "replay_failed",
     "second_confirm", "second_refuse", "second_withdraw", "key_release", "breaker_close",
     "rewind_apply", "data_loss_settle", "policy_withdraw", "policy_roll_back",
