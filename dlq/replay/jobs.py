@@ -5,6 +5,7 @@ that a stale page changes nothing.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from dlq.replay.errors import (
 )
 from dlq.replay.leasing import settle_left
 from dlq.replay.reading import get_preview, get_replay
-from dlq.replay.selecting import check_rate, freeze_selection
+from dlq.replay.selecting import CHUNK, check_rate, chunks, freeze_selection
 from dlq.types import RUNNABLE, ReplayJob, ReplayOutcome, ReplayPreview, ReplayState, Selection, SkipReason
 
 ACTOR_CHARS = 150
@@ -44,32 +45,27 @@ INSERT INTO dlq_replay (id, group_name, mode, state, phase, why, filter, selecti
 VALUES (%(id)s, %(group)s, %(mode)s, 'running', 'canary', '', %(filter)s::jsonb, %(preview)s, %(actor)s, %(second)s,
     %(reason)s, 1, %(actor)s, %(rate)s, 0, 0, 0, clock_timestamp() - interval '1 day', 0)
 """
-# A dead letter that is in another open replay by now, or not parked any more, is skipped with its reason.
+_RUNNABLE = """
+SELECT s.number, s.dead_letter_id, s.lane, coalesce(d.state = 'parked', false)
+FROM dlq_selection_item s LEFT JOIN dlq_dead_letter d ON d.id = s.dead_letter_id
+WHERE s.selection_id = %s AND s.verdict = ANY(%s) ORDER BY s.number
+"""
+# What is in another open replay by now is not queued.
 _QUEUE = """
 INSERT INTO dlq_replay_item (
     job_id, number, dead_letter_id, lane, outcome, blocked, follows, why, error_class, taken_by)
-SELECT %(job)s, s.number, s.dead_letter_id, s.lane, 'queued', false, false, '', '', ''
-FROM dlq_selection_item s JOIN dlq_dead_letter d ON d.id = s.dead_letter_id AND d.state = 'parked'
-WHERE s.selection_id = %(preview)s AND s.verdict = ANY(%(runnable)s)
-ORDER BY s.dead_letter_id
+SELECT %s, new.number, new.id, new.lane, 'queued', false, false, '', '', ''
+FROM unnest(%s::bigint[], %s::uuid[], %s::bigint[]) AS new (number, id, lane) ORDER BY new.id
 ON CONFLICT (dead_letter_id) WHERE outcome = 'queued' OR outcome = 'running' DO NOTHING
+RETURNING number
 """
 _SKIP_CHANGED = """
 INSERT INTO dlq_replay_item (
     job_id, number, dead_letter_id, lane, outcome, blocked, follows, why, error_class, taken_by, settled_at)
-SELECT %(job)s, s.number, s.dead_letter_id, s.lane, 'skipped', false, false, %(why)s, '', '', clock_timestamp()
-FROM dlq_selection_item s
-WHERE s.selection_id = %(preview)s AND s.verdict = ANY(%(runnable)s)
-  AND NOT EXISTS (SELECT FROM dlq_replay_item i WHERE i.job_id = %(job)s AND i.number = s.number)
+SELECT %s, new.number, new.id, new.lane, 'skipped', false, false, 'changed', '', '', clock_timestamp()
+FROM unnest(%s::bigint[], %s::uuid[], %s::bigint[]) AS new (number, id, lane)
 """
-_BLOCK = """
-UPDATE dlq_replay_item i SET blocked = true
-FROM (
-    SELECT lane, min(number) AS first FROM dlq_replay_item
-    WHERE job_id = %(job)s AND lane IS NOT NULL AND outcome = 'queued' GROUP BY lane HAVING count(*) > 1
-) key
-WHERE i.job_id = %(job)s AND i.lane = key.lane AND i.number > key.first AND i.outcome = 'queued'
-"""
+_BLOCK = "UPDATE dlq_replay_item SET blocked = true WHERE job_id = %s AND number = ANY(%s)"
 _SET_TOTAL = "UPDATE dlq_replay SET total = %s WHERE id = %s"
 _USE = "UPDATE dlq_selection SET job_id = %s WHERE id = %s"
 _PAUSE = """
@@ -163,29 +159,22 @@ def start_replay(
     with connection.cursor() as cursor:
         group, mode, stored_filter = _open_preview(cursor, preview_id, actor=actor, second=second, reason=reason)
         job_id = uuid7()
-        values: dict[str, Any] = {
-            "id": job_id,
-            "job": job_id,
-            "preview": preview_id,
-            "group": group,
-            "mode": mode,
-            "filter": stored_filter,
-            "actor": actor,
-            "second": second,
-            "reason": reason,
-            "rate": rate_per_s,
-            "runnable": [verdict.value for verdict in RUNNABLE],
-            "why": SkipReason.CHANGED.value,
-        }
-        cursor.execute(_START, values)
-        cursor.execute(_QUEUE, values)
-        queued = cursor.rowcount
-        cursor.execute(_SKIP_CHANGED, values)
-        skipped = cursor.rowcount
-        cursor.execute(_BLOCK, values)
-        cursor.execute(_SET_TOTAL, [queued + skipped, job_id])
-        if skipped:
-            add_counts(cursor, job_id, 0, {ReplayOutcome.SKIPPED.value: skipped})
+        cursor.execute(
+            _START,
+            {
+                "id": job_id,
+                "preview": preview_id,
+                "group": group,
+                "mode": mode,
+                "filter": stored_filter,
+                "actor": actor,
+                "second": second,
+                "reason": reason,
+                "rate": rate_per_s,
+            },
+        )
+        total = _queue_items(cursor, job_id, preview_id)
+        cursor.execute(_SET_TOTAL, [total, job_id])
         cursor.execute(_USE, [job_id, preview_id])
     announce_replays()
     return get_replay(job_id)
@@ -258,6 +247,36 @@ def set_replay_rate(
     del reason
     check_rate(rate_per_s)
     return _act(_SET_RATE, job_id, expected_version, actor, rate=rate_per_s)
+
+
+def _queue_items(cursor: Any, job_id: UUID, preview_id: UUID) -> int:
+    """Queue what can run and skip what changed since the preview; of a key only the first may run at once."""
+    cursor.execute(_RUNNABLE, [preview_id, [verdict.value for verdict in RUNNABLE]])
+    rows = cursor.fetchall()
+    queued: set[int] = set()
+    for chunk in chunks([row[:3] for row in rows if row[3]], CHUNK):
+        cursor.execute(_QUEUE, [job_id, *map(list, zip(*chunk, strict=True))])
+        queued.update(number for (number,) in cursor.fetchall())
+    changed = [row[:3] for row in rows if row[0] not in queued]
+    for chunk in chunks(changed, CHUNK):
+        cursor.execute(_SKIP_CHANGED, [job_id, *map(list, zip(*chunk, strict=True))])
+    if changed:
+        add_counts(cursor, job_id, 0, {ReplayOutcome.SKIPPED.value: len(changed)})
+    cursor.execute(_BLOCK, [job_id, _not_first((number, lane) for number, _, lane, _ in rows if number in queued)])
+    if len(rows) > CHUNK:
+        cursor.execute("ANALYZE dlq_replay_item")  # a large job is most of its table: plans must know it at once
+    return len(rows)
+
+
+def _not_first(items: Iterable[tuple[int, int | None]]) -> list[int]:
+    seen: set[int] = set()
+    later = []
+    for number, lane in items:
+        if lane is not None and lane in seen:
+            later.append(number)
+        elif lane is not None:
+            seen.add(lane)
+    return later
 
 
 def _act(sql: str, job_id: UUID, version: int, actor: str, **values: Any) -> ReplayJob:

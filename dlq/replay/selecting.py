@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -61,7 +60,8 @@ WITH old AS (
 )
 DELETE FROM dlq_selection s USING old WHERE s.id = old.id
 """
-_CHUNK = 5_000
+CHUNK = 5_000
+T = TypeVar("T")
 
 
 def freeze_selection(selection: Selection, *, rate_per_s: float | None, actor: str) -> UUID:
@@ -222,7 +222,7 @@ class _Facts:
         asked = [row[0] for row in self._rows if row[11] == FailureClass.SCHEMA]
         return {
             record_id
-            for chunk in _chunks(asked[: settings.REPLAY_SCHEMA_CHECK_ROWS], 100)
+            for chunk in chunks(asked[: settings.REPLAY_SCHEMA_CHECK_ROWS], 100)
             for record_id, stored in load_records(chunk).items()
             if not _decodes(self._routes, stored.record)
         }
@@ -271,24 +271,15 @@ def _count_followers(cursor: Any, planned: Sequence[Planned]) -> int:
 
 
 def _keep_items(cursor: Any, preview_id: UUID, planned: Sequence[Planned]) -> None:
-    for start in range(0, len(planned), _CHUNK):
-        lines = planned[start : start + _CHUNK]
-        cursor.execute(
-            _KEEP_ITEMS,
-            [
-                preview_id,
-                list(range(start + 1, start + len(lines) + 1)),
-                [line.candidate.id for line in lines],
-                [line.candidate.lane for line in lines],
-                [line.verdict.value for line in lines],
-            ],
-        )
+    lines = [(n, p.candidate.id, p.candidate.lane, p.verdict.value) for n, p in enumerate(planned, start=1)]
+    for chunk in chunks(lines, CHUNK):
+        cursor.execute(_KEEP_ITEMS, [preview_id, *map(list, zip(*chunk, strict=True))])
 
 
-def _chunks(ids: Sequence[UUID], size: int) -> Iterator[list[UUID]]:
-    rest = iter(ids)
-    while chunk := list(islice(rest, size)):
-        yield chunk
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in parts of at most `size`."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def forget_old_previews() -> None:
