@@ -98,7 +98,7 @@ class Scope(ABC):
 
     @abstractmethod
     def check(self, subject: str, document: Document) -> Document:
-        """Return a document in full, checked against today's bounds."""
+        """Return a document in full, checked against today's bounds; what it does not name stays as it counts."""
 
     def versions(self, subject: str) -> list[PolicyVersion]:
         """Every version of a subject, newest first, bounded."""
@@ -173,9 +173,11 @@ class ConsumerScope(Scope):
         return self.check(subject, document)
 
     def check(self, subject: str, document: Document) -> Document:
-        """By the rules of `dlq`."""
+        """By the rules of `dlq`; what is not named stays as it counts now."""
         try:
-            return dlq.check_retry_policy(dlq.target_of(subject), document).as_json()
+            target = dlq.target_of(subject)
+            whole = dlq.get_retry_policy(target).policy.as_json() | dict(document)
+            return dlq.check_retry_policy(target, whole).as_json()
         except BadRetryPolicy as bad:
             raise BadInput(bad.field, str(bad)) from bad
 
@@ -269,6 +271,18 @@ def schedule_words(document: Document) -> str:
     if len(times) > SCHEDULE_SHOWN:
         times = [*times[: SCHEDULE_SHOWN - 1], "…", times[-1]]
     return ", ".join(times)
+
+
+def simulate_document(subject: str, document: Document, days: int) -> dlq.PolicySimulation:
+    """Try the recorded tries of the last days again under a checked document.
+
+    Raises:
+        BadInput: tries are not kept for so many days.
+    """
+    try:
+        return dlq.simulate_retry_policy(dlq.target_of(subject), dlq.read_stored_policy(document), days=days)
+    except BadRetryPolicy as bad:
+        raise BadInput(bad.field, str(bad)) from bad
 
 
 # -- Topics of the relay -----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from django.utils import timezone
 
 from dlq import quarantine, retrying, services
 from dlq.breaker import BreakerBook, Wait
@@ -406,7 +407,7 @@ class Attempts:
             error = _late().with_traceback(error.__traceback__)
         if isinstance(error, Undecodable | services.ResultRefused | TransactionAbused):
             return _Failure(self._describe_fixed(error, task, number), None)
-        found = FailureClass.TRANSIENT if _is_lost() else _class_of(error, task.policy)
+        found = FailureClass.TRANSIENT if _is_lost() else classify(error, task.policy.overrides)
         failure = describe_failure(
             error,
             handler=task.handler,
@@ -417,7 +418,7 @@ class Attempts:
             published_at=task.envelope.published_at if task.envelope else None,
         )
         is_broken = found is FailureClass.UNKNOWN and not _is_whole()
-        return _Failure(failure, retry_after_s(error), at_once=is_broken)
+        return _Failure(failure, retry_after_s(error, timezone.now()), at_once=is_broken)
 
     def _describe_fixed(self, error: BaseException, task: Task, number: int) -> Failure:
         return describe_failure(
@@ -642,10 +643,6 @@ class Attempts:
                 return None
             step.settle(cursor, outcome)
             return outcome
-
-
-def _class_of(error: BaseException, policy: RetryPolicy) -> FailureClass:
-    return policy.overrides.get(name_class(error)) or classify(error)
 
 
 def _remembered(found: Found) -> Failure:

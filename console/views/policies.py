@@ -31,6 +31,7 @@ from console.policy_scopes import (
     gives_up_words,
     read_whole,
     schedule_words,
+    simulate_document,
     source_words,
 )
 from console.policy_words import Said, say_simulation
@@ -40,7 +41,7 @@ from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
 from console.words import number_words
 from dlq import facade as dlq
-from dlq.facade import BadRetryPolicy, PolicyLine, PolicySimulation
+from dlq.facade import PolicyLine, PolicySimulation
 from relay import facade as relay
 from relay.types import PolicyScope, PolicyVersion
 
@@ -234,11 +235,7 @@ def _preview(scope: Scope, view: PolicyView, given: QueryDict) -> Preview:
 
 def _simulate(subject: str, document: Mapping[str, object], given: QueryDict) -> PolicySimulation:
     text = given.get("days", "").strip() or str(settings.DLQ_SIMULATION_DAYS)
-    days = int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
-    try:
-        return dlq.simulate_retry_policy(dlq.target_of(subject), dlq.read_stored_policy(document), days=days)
-    except BadRetryPolicy as bad:
-        raise BadInput(bad.field, str(bad)) from bad
+    return simulate_document(subject, document, int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0)
 
 
 # -- Back, or to the wider one -----------------------------------------------------------------------------
