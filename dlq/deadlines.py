@@ -2,7 +2,7 @@
 
 The server ends the session (`pg_terminate_backend`): that works wherever the handler is, in a statement or far from
 the database, and with it go the transaction and the key's lock. The late try is counted only under that lock, so never
-while its effect could still be committed; see `docs/adr/0311-deadlines-are-fenced-by-the-keys-lock.md`.
+while its effect could still be committed; see `docs/adr/0312-deadlines-are-fenced-by-the-keys-lock.md`.
 """
 
 import threading

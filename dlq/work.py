@@ -146,7 +146,10 @@ class Shelf:
             return True
 
     def add_stored(self, row: int, record: ConsumerRecord) -> bool:
-        """Take a stored record; False when its partition is not ours or it is here already. Add a key's in order."""
+        """Take a stored record; False when its partition is not ours or it is here already.
+
+        Add a key's in order; they go before its delivered ones, which go behind them by the database's rule.
+        """
         with self._lock:
             lot = self._lots.get(record.place)
             if lot is None or row in self._rows:
@@ -155,7 +158,7 @@ class Shelf:
             job = Job(record, lot, lane, row=row)
             self._rows.add(row)
             self._jobs.add(job)
-            self._lanes.put(lane, job)
+            self._lanes.put_before(lane, job, lambda other: other.row is None)
             self._lock.notify()
             return True
 

@@ -33,6 +33,17 @@ class Lanes(Generic[T]):
         if lane not in self._busy:
             self._ready.append(lane)
 
+    def put_before(self, lane: Hashable, item: T, yields: Callable[[T], bool]) -> None:
+        """Insert `item` before the first item of its lane that yields to it; a waiting lane runs at once then."""
+        queue = self._queues.get(lane)
+        if queue is None:
+            self.put(lane, item)
+            return
+        place = next((number for number, other in enumerate(queue) if yields(other)), len(queue))
+        queue.insert(place, item)
+        if place == 0:
+            self.wake(lane)
+
     def take(self, now: float) -> tuple[Hashable, T] | None:
         """Return the head of a ready lane, which is busy until `done` or `put_back`; None when nothing may run."""
         self._wake(now)

@@ -48,6 +48,32 @@ def test_a_busy_lane_stays_busy_when_its_queue_is_dropped():
     assert lanes.take(0) == ("a", 3)
 
 
+def test_an_item_that_goes_first_wakes_its_waiting_lane_and_keeps_its_own_order():
+    lanes = Lanes()
+    lanes.put("a", 10)
+    lanes.put_back(*lanes.take(0), due=99)
+    for item in (1, 2):
+        lanes.put_before("a", item, lambda other: other >= 10)
+    lanes.put_before("b", 3, lambda other: True)
+    taken = []
+    for _ in range(4):
+        lane, item = lanes.take(0)
+        taken.append(item)
+        lanes.done(lane)
+    assert taken == [1, 3, 2, 10]
+
+
+def test_an_item_that_goes_first_in_a_busy_lane_waits_for_it():
+    lanes = Lanes()
+    lanes.put("a", 10)
+    lanes.put("a", 11)
+    lanes.take(0)
+    lanes.put_before("a", 1, lambda other: other >= 10)
+    assert lanes.take(0) is None
+    lanes.done("a")
+    assert lanes.take(0) == ("a", 1)
+
+
 ACTS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 3)),

@@ -183,6 +183,19 @@ def test_a_stored_record_shares_the_lane_of_its_key_and_moves_no_offset(shelf):
     assert shelf.take().record.offset == 9
 
 
+def test_stored_records_run_before_a_delivered_one_of_their_key_that_waits_for_them(shelf):
+    shelf.add(record(9))
+    shelf.put_back(shelf.take(), 60, "full", is_full=True)
+    shelf.add_stored(7, record(3))
+    shelf.add_stored(8, record(4))
+    order = []
+    for _ in range(3):
+        job = shelf.take()
+        order.append(job.record.offset)
+        shelf.finish(job)
+    assert order == [3, 4, 9]
+
+
 def test_a_stored_record_that_has_to_wait_leaves_and_rests(shelf):
     shelf.add_stored(7, record(3))
     shelf.put_back(shelf.take(), 60, "away")
