@@ -80,7 +80,7 @@ def judge_job(job: ReplayJob) -> Verdict:
     """The state of a replay in one word, with why."""
     if job.state is ReplayState.RUNNING:
         if job.waiting_for:
-            return Verdict(aspect=Aspect.WARN, word="waiting", reason=job.waiting_for)
+            return Verdict(aspect=Aspect.WARN, word="waiting", reason=job.waiting_for.removeprefix("waiting "))
         return Verdict(aspect=Aspect.INFO, word="replaying")
     if job.state is ReplayState.PAUSED:
         return Verdict(aspect=Aspect.WARN, word="paused", reason=job.why)

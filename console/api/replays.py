@@ -51,7 +51,7 @@ class Previews(Endpoint):
     def post(self, request: Request) -> Response:
         """Freeze a selection and say what a replay of it would do. Nothing is replayed."""
         given = take(PreviewGiven, request)
-        found = acts.preview_replay(request.user, _selection(given), rate_per_s=given.get("rate_per_s"))
+        found = acts.preview_replay(request.user, read_selection(given), rate_per_s=given.get("rate_per_s"))
         return answer(PreviewShape, found, status=201)
 
 
@@ -243,7 +243,12 @@ def _hold(act: Callable[..., ReplayJob], request: Request, job_id: UUID) -> Resp
     return answer(JobShape, act(request.user, job_id, seen=given["version"], reason=given["reason"]))
 
 
-def _selection(given: dict[str, Any]) -> Selection:
+def read_selection(given: dict[str, Any]) -> Selection:
+    """What a call selects: ids, or a filter.
+
+    Raises:
+        ValidationError: both, neither, or too many ids.
+    """
     if ("ids" in given) == ("filter" in given):
         raise ValidationError({"ids": ["Send either ids or a filter."]})
     if "ids" in given:

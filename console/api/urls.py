@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path
 from drf_spectacular.views import SpectacularAPIView
 
-from console.api import dead_letters, quarantine, replays, schema
+from console.api import dead_letters, policies, quarantine, replays, schema, triage
 
 __all__ = ["API_URLS", "schema"]  # `schema` is imported to be known to drf-spectacular
 
@@ -14,6 +14,15 @@ API_URLS: list[URLPattern] = [
     path("api/schema/", SpectacularAPIView.as_view(), name="api_schema"),
     path("api/v1/dead-letters/", dead_letters.DeadLetters.as_view(), name="api_dead_letters"),
     path("api/v1/dead-letters/<uuid:dead_letter_id>/", dead_letters.DeadLetter.as_view(), name="api_dead_letter"),
+    path("api/v1/dead-letters/<uuid:dead_letter_id>/restore/", triage.Restore.as_view(), name="api_restore"),
+    path("api/v1/discard-previews/", triage.DiscardPreviews.as_view(), name="api_discard_previews"),
+    path("api/v1/discards/", triage.Discards.as_view(), name="api_discards"),
+    path("api/v1/failure-groups/", triage.FailureGroups.as_view(), name="api_failure_groups"),
+    path("api/v1/failure-groups/<int:number>/", triage.FailureGroup.as_view(), name="api_failure_group"),
+    path("api/v1/policies/", policies.Policies.as_view(), name="api_policies"),
+    path("api/v1/policies/<slug:slug>/", policies.Policy.as_view(), name="api_policy"),
+    path("api/v1/policies/<slug:slug>/withdraw/", policies.WithdrawPolicy.as_view(), name="api_policy_withdraw"),
+    path("api/v1/policies/<slug:slug>/roll-back/", policies.RollBackPolicy.as_view(), name="api_policy_roll_back"),
     path("api/v1/replay-previews/", replays.Previews.as_view(), name="api_replay_previews"),
     path("api/v1/replay-previews/<uuid:preview_id>/", replays.Preview.as_view(), name="api_replay_preview"),
     path("api/v1/replays/", replays.Replays.as_view(), name="api_replays"),

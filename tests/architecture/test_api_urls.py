@@ -44,10 +44,36 @@ def on_replay(**body):
     return Line(args=(SOME_ID,), method="POST", action=Action.REPLAY_DEAD_LETTERS, body=body, found=404)
 
 
+def on_policy(found=409, **body):
+    """A change made from a version that never was."""
+    named = {"subject": "", "version": 99, "reason": "r", **body}
+    return Line(args=("consumer",), method="POST", action=Action.SET_RETRY_POLICY, body=named, found=found)
+
+
 TABLE = {
     "api_schema": [Line()],
     "api_dead_letters": [Line()],
     "api_dead_letter": [Line(args=(SOME_ID,), found=404)],
+    "api_restore": [
+        Line(args=(SOME_ID,), method="POST", action=Action.DISCARD_DEAD_LETTERS, body={"reason": "r"}, found=404)
+    ],
+    "api_discard_previews": [
+        Line(method="POST", action=Action.DISCARD_DEAD_LETTERS, body={"ids": [str(SOME_ID)]}, found=422)
+    ],
+    "api_discards": [
+        Line(
+            method="POST",
+            action=Action.DISCARD_DEAD_LETTERS,
+            body={"preview_id": str(SOME_ID), "reason": "r"},
+            found=409,
+        )
+    ],
+    "api_failure_groups": [Line()],
+    "api_failure_group": [Line(args=(7,), found=404)],
+    "api_policies": [Line()],
+    "api_policy": [Line(args=("consumer",)), on_policy(document={})],
+    "api_policy_withdraw": [on_policy(found=422)],
+    "api_policy_roll_back": [on_policy(to_version=1, found=422)],
     "api_replay_previews": [
         Line(method="POST", action=Action.REPLAY_DEAD_LETTERS, body={"ids": [str(SOME_ID)]}, found=422)
     ],

@@ -111,6 +111,16 @@ def test_too_many_ask_for_a_second_person(shop, settings):
     assert not list_replays().jobs
 
 
+def test_a_selection_is_discarded_and_one_of_it_restored(shop):
+    letter = shop.park(1)
+    found = preview_of(shop)
+    assert refused("dead_letters", "discard", found, "--actor", "vic", "--reason", "r")[0] == 3
+    assert "1 discarded" in run("dead_letters", "discard", found, "--actor", "ron", "--reason", "sent by hand")
+    assert run("dead_letters", "list", "--group", shop.group).strip() == "None."
+    assert "parked again" in run("dead_letters", "restore", letter, "--actor", "ron", "--reason", "not sent")
+    assert refused("dead_letters", "restore", letter, "--actor", "ron", "--reason", "r")[0] == 4
+
+
 def test_a_quarantined_key_is_released(shop):
     shop.park(1)
     (key,) = list_quarantined().keys

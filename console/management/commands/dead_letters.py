@@ -1,9 +1,10 @@
-"""`manage.py dead_letters list|show|preview|replay|keys|release`: dead letters as the pages and the API have them."""
+"""`manage.py dead_letters ...`: list, show, preview, replay, discard and restore dead letters; release keys."""
 
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from console.actions import discards
 from console.actions import dlq as acts
 from console.api.replay_shapes import KeyPageShape, PreviewShape
 from console.api.shapes import LetterDetailShape, LetterPageShape
@@ -18,6 +19,7 @@ from console.management.acting import (
     read_selection,
     refusals,
 )
+from console.models import SecondRequest
 from console.replay_words import scope_words
 from dlq import facade as dlq
 from dlq.types import VERDICT_WORDS, QuarantineFilter, ReplayPreview
@@ -29,7 +31,9 @@ class Command(BaseCommand):
     help = __doc__ or ""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        what = parser.add_subparsers(dest="what", required=True, metavar="list|show|preview|replay|keys|release")
+        what = parser.add_subparsers(
+            dest="what", required=True, metavar="list|show|preview|replay|discard|restore|keys|release"
+        )
         listed = what.add_parser("list", help="dead letters, newest first")
         add_filter(listed)
         _paged(listed)
@@ -46,6 +50,13 @@ class Command(BaseCommand):
         replay.add_argument("--rate", type=float)
         replay.add_argument("--reason", default="")
         add_actor(replay)
+        discard = what.add_parser("discard", help="end what a preview froze; restorable for some days")
+        discard.add_argument("preview", type=one_id, help="the id that `preview` printed")
+        restore = what.add_parser("restore", help="park a discarded one again")
+        restore.add_argument("id", type=one_id)
+        for acting in (discard, restore):
+            acting.add_argument("--reason", required=True)
+            add_actor(acting)
         keys = what.add_parser("keys", help="quarantined keys, newest first")
         for name in ("group", "topic", "key"):
             keys.add_argument(f"--{name}", default="")
@@ -87,6 +98,20 @@ class Command(BaseCommand):
         actor = find_actor(options["actor"])
         self._done(acts.start_replay(actor, options["preview"], rate_per_s=options["rate"], reason=options["reason"]))
 
+    def _discard(self, options: dict[str, Any]) -> None:
+        done = discards.discard_frozen(find_actor(options["actor"]), options["preview"], reason=options["reason"])
+        if isinstance(done, SecondRequest):
+            self._asked(done, "discarded")
+            return
+        self.stdout.write(
+            f"discard {done.id}: {done.discarded} discarded, {done.in_replay} in a replay,"
+            f" {done.skipped} not parked any more. Restorable until {done.restorable_until:%Y-%m-%dT%H:%M:%SZ}."
+        )
+
+    def _restore(self, options: dict[str, Any]) -> None:
+        discards.restore_dead_letter(find_actor(options["actor"]), options["id"], reason=options["reason"])
+        self.stdout.write(f"{options['id']} is parked again.")
+
     def _keys(self, options: dict[str, Any]) -> None:
         wanted = QuarantineFilter(group=options["group"], topic=options["topic"], key_label=options["key"])
         page = dlq.list_quarantined(options["cursor"], options["limit"], wanted)
@@ -105,13 +130,16 @@ class Command(BaseCommand):
 
     def _done(self, done: acts.Started | acts.Asked) -> None:
         if isinstance(done, acts.Asked):
-            self.stdout.write(
-                f"request {done.request.pk}: nothing is replayed yet. Another person confirms it in the console until"
-                f" {done.request.expires_at:%Y-%m-%dT%H:%M:%SZ}."
-            )
+            self._asked(done.request, "replayed")
             return
         waiting = f" ({done.job.waiting_for})" if done.job.waiting_for else ""
         self.stdout.write(f"replay {done.job.id}: {done.job.total} dead letters{waiting}")
+
+    def _asked(self, request: SecondRequest, done: str) -> None:
+        self.stdout.write(
+            f"request {request.pk}: nothing is {done} yet. Another person confirms it in the console until"
+            f" {request.expires_at:%Y-%m-%dT%H:%M:%SZ}."
+        )
 
     def _more(self, cursor: str | None, *, is_empty: bool) -> None:
         if cursor:
