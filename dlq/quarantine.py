@@ -19,13 +19,14 @@ from django.db import connection
 from dlq import services
 from dlq.domain.envelope import find_event_id
 from dlq.domain.failure import Failure
-from dlq.key_queue import Head, find_head, lock_key, lock_lane
+from dlq.key_queue import Head, find_head, lock_key
 from dlq.types import FailureClass
 from relay.facade import close_incident, label_key, open_incident
 from relay.types import ConsumerRecord, IncidentKind
 
 __all__ = [
     "Head",
+    "KeyFreed",
     "QuarantineFull",
     "append_behind",
     "find_head",
@@ -40,6 +41,9 @@ _IS_APPLIED = "SELECT EXISTS (SELECT FROM dlq_applied WHERE group_name = %s AND 
 _BEHIND = "SELECT coalesce(sum(behind), 0)::bigint FROM dlq_counter WHERE group_name = %s"
 _LANES = """
 SELECT DISTINCT lane FROM dlq_dead_letter WHERE id = ANY(%s) AND lane IS NOT NULL ORDER BY lane
+"""
+_LOCK_KEYS = """
+SELECT FROM dlq_key WHERE lane IN (SELECT lane FROM dlq_dead_letter WHERE id = ANY(%s)) ORDER BY lane FOR UPDATE
 """
 _QUEUES = """
 SELECT k.lane, k.group_name, k.topic, k.letters, q.letters, q.head
@@ -81,6 +85,7 @@ def append_behind(
 
     Raises:
         QuarantineFull: the key or the group has as many as it may.
+        KeyFreed: a person discarded what it would have stood behind.
     """
     topic = record.place.topic
     with connection.cursor() as cursor:
@@ -96,7 +101,12 @@ def append_behind(
         fingerprint=head.fingerprint,
         attempts=0,
     )
-    return services.park_record(group, handler, record, failure, topic_id=topic_id, slot=slot)
+    is_new = services.park_record(group, handler, record, failure, topic_id=topic_id, slot=slot)
+    with connection.cursor() as cursor:
+        found = find_head(cursor, head.lane)
+    if found is None or (is_new and found.letters == 1):
+        raise KeyFreed("nothing of this key is parked any more")
+    return is_new
 
 
 def _is_applied(cursor: Any, group: str, record: ConsumerRecord) -> bool:
@@ -125,6 +135,10 @@ def _require_room(cursor: Any, head: Head, group: str, record: ConsumerRecord) -
         )
 
 
+class KeyFreed(Exception):
+    """The key was freed while a record was appended to it: the transaction ends, and the record is tried again."""
+
+
 def report_full(full: QuarantineFull) -> None:
     """Open the incident of a full quarantine; call it after the transaction that was refused."""
     open_incident(
@@ -144,10 +158,12 @@ def close_full(cause: str) -> None:
 
 
 def lock_letters(cursor: Any, letter_ids: Sequence[UUID]) -> None:
-    """Take the locks of the keys of these dead letters, in one order for everybody, before they are changed."""
-    cursor.execute(_LANES, [list(letter_ids)])
-    for (lane,) in cursor.fetchall():
-        lock_lane(cursor, lane)
+    """Lock the queues of these dead letters, in one order for everybody, before they are changed.
+
+    Rows are locked, not keys: a lock of a key is kept in shared memory, which thousands would use up, and is held while
+    a handler runs. Whoever moves a queue on under the key's lock locks its row as well.
+    """
+    cursor.execute(_LOCK_KEYS, [list(letter_ids)])
 
 
 def settle_queues(cursor: Any, letter_ids: Sequence[UUID]) -> None:

@@ -13,6 +13,7 @@ from uuid_utils.compat import uuid7
 
 from dlq.domain.envelope import Undecodable, read_envelope, read_event
 from dlq.domain.replay_plan import Candidate, Planned, count_verdicts, plan_replay
+from dlq.foreign import find_without_payload
 from dlq.handlers import Routes, UnknownGroup
 from dlq.queries import build_list_query
 from dlq.replay.errors import BadSelection
@@ -175,6 +176,7 @@ class _Facts:
         self.mode = ReplayMode(mode)
         self._routes = _routes_of(self.group)
         self._topics: dict[str, bool] = {}
+        self._bare = find_without_payload([row[0] for row in rows if row[13] == Origin.FOREIGN])
 
     def candidates(self) -> list[Candidate]:
         """Return what the plan decides on."""
@@ -194,6 +196,7 @@ class _Facts:
             needs_human=row[8],
             can_go=self._can_go(row),
             decodes=row[0] not in broken,
+            has_bytes=row[0] not in self._bare,
             is_applied=self.mode is ReplayMode.HANDLER and row[14],
             is_in_replay=row[15],
             is_passed=self.mode is ReplayMode.HANDLER and row[16],

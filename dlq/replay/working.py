@@ -50,6 +50,7 @@ _NEXT = """
 SELECT id, needs_human FROM dlq_dead_letter WHERE lane = %s AND state = 'parked' AND queue_number IS NOT NULL
 ORDER BY queue_number LIMIT 1
 """
+_LOCK_QUEUE = "SELECT FROM dlq_key WHERE lane = %s FOR UPDATE"
 _FREE = "DELETE FROM dlq_key WHERE lane = %s"
 _MOVE_ON = "UPDATE dlq_key SET head_id = %s, letters = letters - 1, head_at = clock_timestamp() WHERE lane = %s"
 # Whoever cancels the job changes this row: what joins is there before, and is skipped, or sees it, and does not join.
@@ -240,6 +241,7 @@ class ItemStep:
     def _move_on(self, cursor: Any) -> _Moved:
         """Make the next of the queue the head and let it follow, or free the key."""
         seen = self._known()
+        cursor.execute(_LOCK_QUEUE, [seen.lane])  # who discards locks it too (`dlq.quarantine.lock_letters`)
         cursor.execute(_NEXT, [seen.lane])
         row = cursor.fetchone()
         if row is None:

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection, transaction
 
 from dlq import quarantine
-from dlq.attempts import Applied, Duplicate, Held, Parked
+from dlq.attempts import Applied, Duplicate, Held, Parked, Retry
 from dlq.models import Counter, DeadLetter, QuarantinedKey
 from dlq.replay.reading import find_quarantined, get_quarantined, list_quarantined
 from dlq.types import FailureClass, Permanent, QuarantineFilter
@@ -149,6 +149,33 @@ def test_when_the_head_leaves_the_next_is_head_and_the_last_frees_the_key(shop):
         heads.append(QuarantinedKey.objects.filter(group=shop.group).values_list("head_id", "letters").first())
     assert heads == [(first, 2), (third, 1), None]
     assert sum(c.behind for c in Counter.objects.filter(group=shop.group)) == 0
+
+
+def test_a_record_that_arrives_while_the_last_of_its_key_is_discarded_is_tried_again_and_applied(shop):
+    shop.work = refuse_first
+    shop.consume(shop.record(1))
+    (first,) = (d.pk for d in shop.letters())
+    arriving = shop.record(2)
+    with transaction.atomic(), connection.cursor() as cursor:
+        quarantine.lock_letters(cursor, [first])
+        appended = in_thread(shop.consume, arriving)
+        until(waiting_for_row)
+        DeadLetter.objects.filter(pk=first).update(state="discarded")
+        quarantine.settle_queues(cursor, [first])
+    assert isinstance(appended.result(), Retry)
+    assert not QuarantinedKey.objects.filter(group=shop.group).exists()
+    assert isinstance(shop.consume(arriving), Applied)
+    assert effects(shop) == [("k", 2)]
+
+
+def waiting_for_row():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            " AND query LIKE '%INTO dlq_key%'"
+        )
+        return cursor.fetchone()[0]
 
 
 def test_what_comes_back_takes_its_old_place_in_the_queue(shop):
