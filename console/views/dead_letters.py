@@ -15,7 +15,7 @@ from console.permissions import Action
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
 from dlq.facade import BadCursor, get_dead_letter, get_dlq_status, get_failure_group, list_dead_letters, list_discards
-from dlq.types import DeadLetterFilter, DeadLetterPage, DeadLetterState, LetterSort
+from dlq.types import DeadLetterFilter, DeadLetterPage, DeadLetterState, DlqStatus, LetterSort
 
 SPANS = ("1h", "3h", "24h", "3d", "7d")
 SORT_WORDS = {
@@ -119,7 +119,7 @@ def _chips(query: QueryDict) -> list[tuple[str, str, str]]:
     return [(name, text, _without(query, name)) for name in NAMES if (text := query.get(name, "").strip())]
 
 
-def _exact_count(wanted: DeadLetterFilter, chips: set[str], status: object) -> int | None:
+def _exact_count(wanted: DeadLetterFilter, chips: set[str], status: DlqStatus | Fault) -> int | None:
     """How many match, where a kept count says it: no list is ever counted by reading it."""
     if wanted.state != DeadLetterState.PARKED.value or isinstance(status, Fault):
         return None
@@ -128,14 +128,15 @@ def _exact_count(wanted: DeadLetterFilter, chips: set[str], status: object) -> i
         return found.group.open if found else None
     if chips - {"topic", "group"}:
         return None
-    places = getattr(status, "by_topic_group", ())
-    return sum(n for topic, group, n in places if wanted.topic in ("", topic) and wanted.group in ("", group))
+    return sum(
+        n for topic, group, n in status.by_topic_group if wanted.topic in ("", topic) and wanted.group in ("", group)
+    )
 
 
 def _filter_query(query: QueryDict) -> str:
     """The filters of the address without its page and order: what "all that match" means."""
     kept = QueryDict(mutable=True)
-    kept.update({name: query[name] for name in ("state", *NAMES) if query.get(name, "").strip()})
+    kept.update({name: text for name in ("state", *NAMES) if (text := query.get(name, "").strip())})
     return kept.urlencode()
 
 

@@ -63,6 +63,8 @@ _ASPECTS = {
     GroupState.STEADY: Aspect.WARN,
     GroupState.QUIET: Aspect.IDLE,
 }
+# What an error's line ends with while its text may not be shown; the page of the group has it whole.
+HIDDEN_TEXT = "its text is hidden until redaction rules can be applied to it"
 SPAN_LABELS = ("1 h", "3 h", "24 h", "3 d", "7 d")
 SNOOZES = {"3600": "1 hour", "14400": "4 hours", "86400": "1 day", "604800": "7 days"}
 
@@ -73,6 +75,7 @@ class GroupLine:
 
     group: FailureGroup
     verdict: Verdict
+    cause: str
     windows: list[tuple[str, int, str]]
     open_url: str
 
@@ -142,7 +145,13 @@ def _detail_context(found: FailureGroupDetail) -> Mapping[str, object]:
 
 def _line(group: FailureGroup) -> GroupLine:
     windows = [(w.label, w.parked, _letters(group.number, state="any", since=_stamp(w.since))) for w in group.windows]
-    return GroupLine(group=group, verdict=_verdict(group), windows=windows, open_url=_letters(group.number))
+    return GroupLine(
+        group=group,
+        verdict=_verdict(group),
+        cause=group.error_message.removesuffix(f"; {HIDDEN_TEXT}"),
+        windows=windows,
+        open_url=_letters(group.number),
+    )
 
 
 def _verdict(group: FailureGroup) -> Verdict:
