@@ -178,6 +178,7 @@ def _group_page(
         "is_ours": any(spec.name == group.group for spec in dlq.list_groups()),
         "switch": dlq.get_switch(group.group),
         "losses": dlq.list_open_losses(group.group),
+        "holds": dlq.list_holds(group.group),
         "typed": typed or group.allowed_lag,
         "page_url": page_url,
         # The answer to a form stands at the form's address; its panels live on from the page's.

@@ -1,14 +1,17 @@
 """The Lag page: every state of it, its filters, its bounds, and who may see and change what."""
 
 import re
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from django.conf import settings
+from django.utils import timezone
 
 from console.models import AuditEntry
+from dlq.models import Waiting
 from relay.facade import collect_lag, get_allowed_lag
 from relay.types import LagWord
 from tests.topics import create_topic
@@ -78,6 +81,26 @@ def test_before_the_first_pass_the_page_says_what_that_means(viewer):
     words = words_of(viewer.get("/lag/"))
     assert "No pass has finished yet" in words
     assert "beat starts the collector" in words
+
+
+def test_a_groups_page_says_which_key_holds_a_partition_and_why(viewer, real_group):
+    collect_lag()
+    Waiting.objects.create(
+        group=real_group,
+        topic=real_group,
+        partition=0,
+        offset=5,
+        key_label="key#3fa81c20",
+        handler="a.handler",
+        attempts=2,
+        first_failed_at=timezone.now(),
+        due_at=timezone.now() + timedelta(minutes=3),
+        failure_class="transient",
+        error_class="ConnectionError",
+    )
+    page = words_of(viewer.get("/lag/history/", {"group": real_group}))
+    assert f"{real_group} 0: held by key#3fa81c20 at offset 5 until " in page
+    assert "after 2 tries that failed, the last with ConnectionError. 1 record waits." in page
 
 
 def test_an_admin_sets_the_allowed_lag_and_it_is_audited(as_role, real_group):
