@@ -9,10 +9,10 @@ round's places takes care of it.
 
 import json
 import time
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -20,10 +20,10 @@ from uuid import UUID
 
 from relay.domain import envelope, histogram
 from relay.domain.outcome import Failure, GiveUp, Retry, Scope, TopicFacts, check_record, decide_retry
-from relay.domain.places import Page, Place, advance, share_quota, takes_fresh
+from relay.domain.places import Page, Place, Snapshot, advance, share_quota, takes_fresh
 from relay.domain.policy import TopicRule
 from relay.errors import BadHeaders
-from relay.kafka.ports import Acked, RecordProducer, Report
+from relay.kafka.ports import RecordProducer, Report
 from relay.store import Changes, Claimed, Deferral, Hold, Orders, Reader, RoundRead
 from relay.types import OnFailed
 
@@ -88,6 +88,7 @@ class OutRow:
     round: "Round | None" = None
     acked: bool = False
     size: int = 0
+    deferral: Deferral | None = None
 
     @property
     def key_id(self) -> KeyId:
@@ -119,6 +120,7 @@ class Round:
     epochs: dict[int, int]
     pending: int
     rows: list[OutRow]
+    shards: frozenset[int]
     sent_at: float | None = None
     defer: list[Deferral] = field(default_factory=list)
     hold: list[Hold] = field(default_factory=list)
@@ -142,19 +144,6 @@ class _Range:
     sent: int
     first: float
     last: float
-
-    def add(self, position: int, offset: int, now: float) -> None:
-        # One call a record: comparisons, not min() and max().
-        if position > self.to_position:
-            self.to_position = position
-        elif position < self.from_position:
-            self.from_position = position
-        if offset > self.to_offset:
-            self.to_offset = offset
-        elif offset < self.from_offset:
-            self.from_offset = offset
-        self.sent += 1
-        self.last = now
 
 
 class Engine:
@@ -189,6 +178,7 @@ class Engine:
         self.settled_rows = 0
         self._seq = 0
         self._hungry: frozenset[int] = frozenset()
+        self._read_out_at: Snapshot | None = None
         self._row_bytes = 1_000.0
         self._queued_topics: set[str] = set()
         self._topic_ids: dict[str, str] = {}
@@ -197,6 +187,12 @@ class Engine:
         self._changed: dict[tuple[int, int], Deferral | None] = {}
         self._hold_changes: dict[tuple[int, str], Hold | None] = {}
         self._retries: dict[tuple[int, int], float] = {}
+
+    def take_over(self, before: "Engine") -> None:
+        """Go on for an engine that was given up: what people were not told yet, and the count of what was sent."""
+        self.sent_total = before.sent_total
+        self.failed_rows, self.failed_topics = before.failed_rows, before.failed_topics
+        self.order_broken, self.remade_topics = before.order_broken, before.remade_topics
 
     # -- Shards ------------------------------------------------------------------------------------------------
     def adopt(self, claimed: Iterable[Claimed], deferred: Iterable[Deferral], holds: Iterable[Hold]) -> None:
@@ -227,7 +223,7 @@ class Engine:
         """Draining shards of which nothing is in the air and nothing waits to be stored."""
         if not any(held.draining for held in self.shards.values()):
             return []
-        busy = {row.shard for r in self.rounds for row in r.rows} | set(self._touched)
+        busy = {shard for r in self.rounds for shard in r.shards} | set(self._touched)
         busy |= {shard for shard, _ in self._retries}
         return [shard for shard, held in self.shards.items() if held.draining and shard not in busy]
 
@@ -310,11 +306,42 @@ class Engine:
             and self.unacked_bytes < bounds.max_unacked_bytes
         )
 
+    def is_read_out(self, readers: Sequence[Reader]) -> bool:
+        """Tell whether these readers had read all that their one snapshot saw, so that only unseen rows are new."""
+        at = self._read_out_at
+        return at is not None and all(r.topic is None and r.place.snapshot is at for r in readers)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the last round was cut: there is a backlog."""
+        return bool(self._hungry)
+
+    def may_read_ahead(self) -> bool:
+        """Tell whether the next round may be read while the last one is produced."""
+        return self.is_draining and not self.holds and not self.behind and self._has_room()
+
+    def _has_room(self) -> bool:
+        bounds = self._bounds
+        rows, size = self.unacked + len(self.queue), self.unacked_bytes + len(self.queue) * self._row_bytes
+        return (
+            rows + bounds.round_rows <= bounds.max_unacked_rows
+            and size + bounds.round_bytes <= bounds.max_unacked_bytes
+        )
+
+    def may_take(self, readers: Sequence[Reader]) -> bool:
+        """Tell whether a round that was begun for these readers is still theirs: nothing happened to their shards."""
+        held = {s: h for s, h in self.shards.items() if not h.draining}
+        return (
+            len(held) == len(readers)
+            and not self.holds
+            and all(r.topic is None and r.shard in held and held[r.shard].read is r.place for r in readers)
+        )
+
     def plan_readers(self) -> list[Reader]:
         """Who reads in the next round, and how much."""
         bounds = self._bounds
         places = {s: held.read for s, held in sorted(self.shards.items()) if not held.draining}
-        room = bounds.max_unacked_rows - self.unacked
+        room = bounds.max_unacked_rows - self.unacked - len(self.queue)
         rows = max(1, min(bounds.round_rows, room, int(bounds.round_bytes / self._row_bytes)))
         quota = share_quota(places, self._hungry, rows=rows, least=min(bounds.least_quota, rows))
         resuming = [h for h in self.holds.values() if h.resuming and h.shard in places]
@@ -363,11 +390,19 @@ class Engine:
             epochs={r.shard: self.shards[r.shard].epoch for r in readers},
             pending=len(rows),
             rows=rows,
+            shards=frozenset(readers[n].shard for n in {*counts, *map(_number, read.late)}),
         )
+        self._note_read_out(readers, counts, read.snapshot, is_cut=late.is_cut or bool(paused))
         self._hungry = frozenset(r.shard for r in readers if r.topic is None and r.quota and counts.get(r.n) == r.quota)
         self._move_readers(made, counts, late)
         self._admit(made)
         return len(rows)
+
+    def _note_read_out(
+        self, readers: Sequence[Reader], counts: Mapping[int, int], snapshot: Snapshot, *, is_cut: bool
+    ) -> None:
+        is_whole = not is_cut and all(r.topic is None and counts.get(r.n, 0) < r.quota for r in readers)
+        self._read_out_at = snapshot if is_whole else None
 
     def _move_readers(self, made: Round, counts: dict[int, int], late: Page) -> None:
         for reader in made.readers:
@@ -458,8 +493,13 @@ class Engine:
         return sent
 
     def _send(self, row: OutRow) -> bool:
-        made = row.round
-        if made is None or not self._is_ours(row.shard, made) or (self.holds and self._is_held(row, made)):
+        made, held = row.round, self.shards.get(row.shard)
+        if (
+            made is None
+            or held is None
+            or held.epoch != made.epochs[row.shard]
+            or (self.holds and self._is_held(row, made))
+        ):
             return self._set_aside(row)
         if self.paused_topics and self._is_paused(row, made):
             return self._hold(row, self.paused_topics[row.topic].failure)
@@ -471,7 +511,7 @@ class Engine:
         headers, failure = _check(row, known[0])
         if failure is not None:
             return self._refuse(row, failure)
-        return self._produce(row, known[0], headers, partial(self._on_report, row))
+        return self._produce(row, known[0], headers)
 
     def _is_held(self, row: OutRow, made: Round) -> bool:
         return made.readers[row.n].topic is None and (row.shard, row.topic) in self.holds
@@ -483,37 +523,77 @@ class Engine:
     def _must_wait(self, key_id: KeyId) -> bool:
         return key_id in self.keys or key_id in self.paused_keys
 
-    def _produce(
-        self, row: OutRow, facts: TopicFacts, headers: list[envelope.Header], on_report: Callable[[Report], None]
-    ) -> bool:
-        self.unacked += 1  # before: a report may come from inside produce()
-        self.unacked_bytes += row.size
+    def _produce(self, row: OutRow, facts: TopicFacts, headers: list[envelope.Header]) -> bool:
         taken = self.producer.produce(
-            facts, key=row.key, value=row.payload, headers=headers, partition=row.partition, on_report=on_report
+            facts, key=row.key, value=row.payload, headers=headers, partition=row.partition, tag=row
         )
-        if not taken:
-            self._landed(row)
-        elif row.round is not None and row.round.sent_at is None:
-            row.round.sent_at = self._clock()
-        return taken
+        if taken is False:
+            return False
+        self.unacked += 1
+        self.unacked_bytes += row.size
+        made = row.round
+        if made is not None and made.sent_at is None:
+            made.sent_at = self._clock()
+        if taken is not True:
+            self.hear([(row, 0, 0, taken)])
+        return True
 
-    def _landed(self, row: OutRow) -> None:
-        self.unacked -= 1
-        self.unacked_bytes -= row.size
+    def poll(self, timeout_s: float) -> None:
+        """Take in what the client heard, waiting at most `timeout_s` for the first of it."""
+        self.hear(self.producer.poll(timeout_s))
 
-    def _on_report(self, row: OutRow, report: Report) -> None:
-        self.unacked -= 1
-        self.unacked_bytes -= row.size
-        if not isinstance(report, Acked):
-            self._doubt(row.topic)
-            self._refuse(row, report)
+    def send_now(self, timeout_s: float) -> None:
+        """Let nothing linger in the client, and take in what it heard."""
+        self.hear(self.producer.send_now(timeout_s))
+
+    def hear(self, reports: Sequence[Report]) -> None:
+        """Take in what became of records, in the order in which the client told it."""
+        if not reports:
             return
-        self._count(row, report)
-        row.acked = True
-        if self.keys and row.key_id in self.keys:
-            self._note_order(row)
-        if row.round is not None:
-            row.round.pending -= 1
+        now = time.time()
+        now_ms, edges = now * 1000 + self.clock_offset_ms, histogram.EDGES_MS
+        row: OutRow
+        for row, partition, offset, failure in reports:
+            self.unacked -= 1
+            self.unacked_bytes -= row.size
+            if failure is not None:
+                self._on_failure(row, failure)
+                continue
+            self.sent_total += 1
+            self.buckets[bisect_left(edges, now_ms - row.published_ms)] += 1
+            self._note_range(row.topic, partition, row.position, offset, now)
+            if row.deferral is not None:
+                self._on_retried(row, row.deferral)
+                continue
+            row.acked = True
+            if self.keys and row.key_id in self.keys:
+                self._note_order(row)
+            if row.round is not None:
+                row.round.pending -= 1
+
+    def _note_range(self, topic: str, partition: int, position: int, offset: int, now: float) -> None:
+        known = self._ranges.get((topic, partition))
+        if known is None:
+            self._ranges[topic, partition] = _Range(position, position, offset, offset, 1, now, now)
+            return
+        # Once a record: comparisons, not min() and max().
+        if position > known.to_position:
+            known.to_position = position
+        elif position < known.from_position:
+            known.from_position = position
+        if offset > known.to_offset:
+            known.to_offset = offset
+        elif offset < known.from_offset:
+            known.from_offset = offset
+        known.sent += 1
+        known.last = now
+
+    def _on_failure(self, row: OutRow, failure: Failure) -> None:
+        if row.deferral is not None:
+            self._on_retry_failed(row, row.deferral, failure)
+            return
+        self._doubt(row.topic)
+        self._refuse(row, failure)
 
     def _doubt(self, topic: str) -> None:
         """Ask anew about a topic that refused what its facts allow."""
@@ -682,9 +762,10 @@ class Engine:
         if failure is not None:
             self._retry_failed(deferral, row, failure)
             return
+        row.deferral = deferral
         deferral.in_flight = True
         self._retries[row.shard, row.position] = self._clock()
-        if not self._produce(row, facts, headers, partial(self._on_retry, deferral, row)):
+        if not self._produce(row, facts, headers):
             deferral.in_flight = False
             del self._retries[row.shard, row.position]
 
@@ -695,17 +776,20 @@ class Engine:
                 return deferral if deferral.position == row.position else None
         return None
 
-    def _on_retry(self, deferral: Deferral, row: OutRow, report: Report) -> None:
-        self._landed(row)
+    def _is_retrys_end(self, row: OutRow, deferral: Deferral) -> bool:
+        """Note that a row landed; False = its shard went to another runner."""
         self._retries.pop((row.shard, row.position), None)
         deferral.in_flight = False
-        if self._find(row.shard, row.position, row.key_id) is not deferral:
-            return  # its shard went to another runner
-        if not isinstance(report, Acked):
+        return self._find(row.shard, row.position, row.key_id) is deferral
+
+    def _on_retry_failed(self, row: OutRow, deferral: Deferral, failure: Failure) -> None:
+        if self._is_retrys_end(row, deferral):
             self._doubt(row.topic)
-            self._retry_failed(deferral, row, report)
+            self._retry_failed(deferral, row, failure)
+
+    def _on_retried(self, row: OutRow, deferral: Deferral) -> None:
+        if not self._is_retrys_end(row, deferral):
             return
-        self._count(row, report)
         self._note_order(row)
         self._remove(deferral, row.key_id)
         self._changed[deferral.shard, deferral.position] = None
@@ -753,18 +837,6 @@ class Engine:
         return self._set_aside(row)
 
     # -- Settling ----------------------------------------------------------------------------------------------
-    def _count(self, row: OutRow, acked: Acked) -> None:
-        now = time.time()
-        self.sent_total += 1
-        self.buckets[histogram.bucket_of(now * 1000 + self.clock_offset_ms - row.published_ms)] += 1
-        known = self._ranges.get((row.topic, acked.partition))
-        if known is None:
-            self._ranges[row.topic, acked.partition] = _Range(
-                row.position, row.position, acked.offset, acked.offset, 1, now, now
-            )
-            return
-        known.add(row.position, acked.offset, now)
-
     def finish_rounds(self) -> int:
         """Let final rounds at the head go; their places may be stored. How many rows they had."""
         rows = 0
@@ -777,7 +849,7 @@ class Engine:
 
     def _finish(self, made: Round) -> None:
         ours = {r.shard for r in made.readers if self._is_ours(r.shard, made)}
-        touched = {row.shard for row in made.rows}
+        touched = set(made.shards)
         for reader in made.readers:
             if reader.shard in ours:
                 self._finish_reader(made, reader, touched)

@@ -31,7 +31,7 @@ from relay.kafka.ports import Pending, RecordProducer
 from relay.kafka.producer import KafkaProducer
 from relay.policies import policy_limits
 from relay.ports import may_park
-from relay.store import Changes, Claimed, ShardsLostError, Store, connect
+from relay.store import Changes, Claimed, Reader, RoundRead, ShardsLostError, Store, connect
 from relay.topics import list_topics
 from relay.types import OnFailed
 
@@ -168,6 +168,7 @@ class Runner:
     _sent_at_opening: int = 0
     _question: Pending[Mapping[str, TopicFacts]] | None = None
     _probe: Pending[bool] | None = None
+    _begun: list[Reader] = field(default_factory=list)
     _bell: Bell | None = None
     _armed_at: deque[float] = field(default_factory=deque)
     wakes: Counter[str] = field(default_factory=Counter)
@@ -227,7 +228,7 @@ class Runner:
             self._beat(store, now)
         if now >= self._due.share:
             self._share(store, now)
-        self.engine.producer.poll(0)
+        self.engine.poll(0)
         self._hear_answer(now)
         self._judge_cluster(now)
         self._persist_if_due(store, now)
@@ -385,14 +386,32 @@ class Runner:
         return rows
 
     def _read(self, store: Store) -> int:
-        readers = self.engine.plan_readers()
+        begun = self._end_begun(store)
+        readers = begun[0] if begun else self.engine.plan_readers()
         if not readers:
             return 0
-        read = store.read_round(readers, settings.RELAY_LATE_ROWS)
+        read = begun[1] if begun else self._read_now(store, readers)
         rows = self.engine.take(readers, read)
         if rows:
             self.on_step("read")
+        if self.engine.may_read_ahead():
+            self._begun = self.engine.plan_readers()
+            store.begin_round(self._begun, settings.RELAY_LATE_ROWS)
         return rows
+
+    def _end_begun(self, store: Store) -> tuple[list[Reader], RoundRead] | None:
+        """Take the round that the server read meanwhile, if its readers are still where they were."""
+        readers, self._begun = self._begun, []
+        if not readers:
+            return None
+        read = store.end_round()
+        return (readers, read) if self.engine.may_take(readers) else None
+
+    def _read_now(self, store: Store, readers: list[Reader]) -> RoundRead:
+        read = None
+        if self.engine.is_read_out(readers):
+            read = store.read_unseen(readers, min(settings.RELAY_LATE_ROWS, sum(r.quota for r in readers)))
+        return read or store.read_round(readers, settings.RELAY_LATE_ROWS)
 
     def _retry(self, store: Store, now: float) -> None:
         engine = self.engine
@@ -430,10 +449,12 @@ class Runner:
         engine = self.engine
         if worked or engine.unacked or self.circuit.is_open or self._paused_by is not None:
             self._with_bell(Bell.disarm)
-        if worked or engine.eager:
+        if engine.unacked and not engine.queue and not engine.is_draining and not self.circuit.is_open:
+            engine.send_now(settings.RELAY_SEND_NOW_MS / 1000)
+        elif worked or engine.eager:
             return
-        if engine.unacked:
-            engine.producer.poll(0.005)
+        elif engine.unacked:
+            engine.poll(0.005)
         elif self._question is not None and engine.queue:
             self.stopping.wait(0.005)
         else:
@@ -443,8 +464,7 @@ class Runner:
         """Sleep until a commit rings; the one read after the bell is set sees what was committed before."""
         is_publishing = not self.circuit.is_open and self._paused_by is None
         if self._bell is None or not is_publishing or not self._may_arm():
-            idle = settings.RELAY_BUSY_WAIT_MS if self._is_busy() else settings.RELAY_IDLE_WAIT_MS
-            self.stopping.wait(idle / 1000)
+            self.stopping.wait(self._pause_ms() / 1000)
             self.wakes["poll"] += 1
         elif not self._bell.is_armed:
             if not self._with_bell(Bell.arm):
@@ -452,6 +472,12 @@ class Runner:
         else:
             rang = self._with_bell(lambda bell: bell.wait(settings.RELAY_IDLE_WAIT_MS / 1000))
             self.wakes["bell" if rang else "fallback"] += 1
+
+    def _pause_ms(self) -> int:
+        """How long to wait before the next look: short where the bell would ring at once."""
+        if not self._is_busy():
+            return settings.RELAY_IDLE_WAIT_MS
+        return settings.RELAY_BUSY_WAIT_MS if self._bell is None else settings.RELAY_BELL_SPARED_MS
 
     def _may_arm(self) -> bool:
         """Tell whether the bell may be set again: NOTIFY lets writers commit one by one, so a busy runner polls."""
@@ -576,11 +602,11 @@ class Runner:
         self._former_ids.append(self.id)
         self.id = uuid4()
         self.engine.producer.abandon()
-        sent = self.engine.sent_total
-        self.engine = self._new_engine()
-        self.engine.sent_total = sent
+        before, self.engine = self.engine, self._new_engine()
+        self.engine.take_over(before)
         self._revision = -1
         self._question = self._probe = None
+        self._begun = []
         self._close_bell()
         if self._store is not None:
             self._store.close()
@@ -609,8 +635,8 @@ class Runner:
             self._beat_while_leaving()
             if engine.pump(self._has_lease) == 0 and not engine.unacked:
                 break  # what waits here needs facts of its topic: the next holder reads it again
-            engine.producer.poll(0.05)
-        engine.producer.poll(0)
+            engine.send_now(0.05)
+        engine.poll(0)
         if self._store is None:
             engine.producer.abandon()
             return

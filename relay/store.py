@@ -8,6 +8,7 @@ import json
 import os
 import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -125,6 +126,12 @@ FROM relay_hold h JOIN relay_checkpoint c ON c.shard = h.shard WHERE h.shard = A
 _RELEASE = "UPDATE relay_checkpoint SET holder = NULL WHERE shard = ANY(%s) AND holder = %s"
 _CONTROL = "SELECT (SELECT paused_by FROM relay_control WHERE scope = 'all'), revision FROM relay_revision"
 
+# Young partitions have no statistics yet: the plans must not depend on them, and are made once.
+_BEGIN_ROUND = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_SNAPSHOT = """
+SELECT pg_current_snapshot()::text, set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)
+"""
 # As the record needs them: the id as text; milliseconds by way of float, whose error half a microsecond outweighs.
 _COLUMNS = """o.position, o.shard, o.id::text, o.topic, o.key, o.partition, o.type,
        CASE WHEN o.headers = '[]' THEN NULL ELSE o.headers::text END, o.payload, o.content_type,
@@ -178,6 +185,24 @@ FROM p CROSS JOIN LATERAL (
 """,
     ]
 )
+# What nobody who stood at this snapshot could see, of shards that had read everything else: an index range, not a look
+# into each shard and partition.
+_UNSEEN = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values in it
+    [
+        "SELECT ",
+        _COLUMNS,
+        """
+FROM (
+    SELECT * FROM relay_outbox
+    WHERE xid >= %(xmax)s::xid8 AND position > %(above)s AND shard = ANY(%(shards)s::int[])
+    UNION ALL
+    SELECT * FROM relay_outbox
+    WHERE xid = ANY(%(xips)s::xid8[]) AND xid < %(xmax)s::xid8 AND position > %(above)s
+      AND shard = ANY(%(shards)s::int[])
+    LIMIT %(rows)s
+) o""",
+    ]
+)
 _ROWS = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values in it
     [
         "SELECT 0, ",
@@ -189,6 +214,8 @@ _ROWS = "".join(  # noqa: FLY002 - an f-string of SQL reads like one with values
     ]
 )
 
+# A place that a crash of the server takes back is a place from which rows go out again, in order (docs/adr/0110).
+_NO_WAIT = "SET LOCAL synchronous_commit = off"
 _MOVE = """
 UPDATE relay_checkpoint c SET hw = v.hw, snapshot = v.snapshot, late_cursor = v.late_cursor,
     late_snapshot = v.late_snapshot,
@@ -378,6 +405,8 @@ class Store:
         self._conn = conn
         self._runner = runner
         self._lease_s = lease_s
+        self._round: _RoundOnItsWay | None = None
+        self._read: RoundRead | None = None
 
     def open_bell(self, name: str) -> Bell:
         """Open the doorbell beside this connection; see `relay.bell.open_bell()`."""
@@ -397,16 +426,16 @@ class Store:
             "host": socket.gethostname(),
             "lease_s": self._lease_s,
         }
-        with self._conn.transaction():
-            self._conn.execute("DELETE FROM relay_runner WHERE id = ANY(%s)", [list(replaces)])
-            self._conn.execute(_REGISTER, row)
+        with self._db.transaction():
+            self._db.execute("DELETE FROM relay_runner WHERE id = ANY(%s)", [list(replaces)])
+            self._db.execute(_REGISTER, row)
 
     def beat(
         self, *, state: str, leaving: bool, sent_total: int, unacked: int, doorbell: bool, circuit_s: float | None
     ) -> tuple[float | None, list[Peer], str | None, int]:
         """Extend the lease; return (database time or None when the row is gone, live runners, who paused, revision)."""
-        with self._conn.pipeline():
-            beat = self._conn.execute(
+        with self._db.pipeline():
+            beat = self._db.execute(
                 _BEAT,
                 {
                     "id": self._runner,
@@ -419,8 +448,8 @@ class Store:
                     "circuit_s": circuit_s,
                 },
             )
-            peers = self._conn.execute(_PEERS)
-            control = self._conn.execute(_CONTROL)
+            peers = self._db.execute(_PEERS)
+            control = self._db.execute(_CONTROL)
         now = beat.fetchone()
         paused_by, revision = control.fetchone() or (None, 0)
         return (
@@ -432,13 +461,13 @@ class Store:
 
     def load_orders(self, since: int, shards: Sequence[int]) -> Orders:
         """Read what people want now, and what they did since revision `since` to rows of the shards."""
-        with self._conn.transaction():
-            self._conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            at = self._conn.execute(_REVISION).fetchone()
-            pauses = self._conn.execute(_PAUSES).fetchall()
-            policies = self._conn.execute(_POLICIES).fetchall()
-            amended = self._conn.execute(_AMENDED, [since, list(shards)]).fetchall()
-            skipped = self._conn.execute(_SKIPPED, [since, list(shards)]).fetchall()
+        with self._db.transaction():
+            self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            at = self._db.execute(_REVISION).fetchone()
+            pauses = self._db.execute(_PAUSES).fetchall()
+            policies = self._db.execute(_POLICIES).fetchall()
+            amended = self._db.execute(_AMENDED, [since, list(shards)]).fetchall()
+            skipped = self._db.execute(_SKIPPED, [since, list(shards)]).fetchall()
         return Orders(
             revision=at[0] if at else 0,
             paused_topics={topic: f"by {by}: {reason}" for topic, key, by, reason in pauses if key is None},
@@ -450,10 +479,10 @@ class Store:
 
     def claim(self, limit: int) -> list[Claimed]:
         """Take up to `limit` shards that nobody alive holds; the epoch of each goes up by one."""
-        with self._conn.transaction():
-            self._conn.execute(CLAIM_LOCK)
-            free = [shard for (shard,) in self._conn.execute(_FREE, [limit]).fetchall()]
-            rows = self._conn.execute(_CLAIM, [self._runner, free]).fetchall() if free else []
+        with self._db.transaction():
+            self._db.execute(CLAIM_LOCK)
+            free = [shard for (shard,) in self._db.execute(_FREE, [limit]).fetchall()]
+            rows = self._db.execute(_CLAIM, [self._runner, free]).fetchall() if free else []
         return [_claimed(row, is_restored=row[-1]) for row in sorted(rows)]
 
     def rebase(self, shards: Sequence[int]) -> tuple[list[Claimed], int]:
@@ -467,22 +496,22 @@ class Store:
             ShardsLostError: another runner took shards; nothing was written.
         """
         wanted = list(shards)
-        with self._conn.transaction():
-            self._conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            self._conn.execute("SET LOCAL enable_seqscan = off")
-            self._conn.execute("SET LOCAL enable_bitmapscan = off")
-            floor = self._conn.execute(_RESTORED_FLOOR).fetchone()
-            late = self._conn.execute(_RESTORED_LATE, {"shards": wanted}).rowcount
-            self._conn.execute(_RESTORED_HOLDS, [wanted])
-            self._conn.execute(_RESTORED_SEQUENCE, floor)
-            rows = self._conn.execute(_RESTORED_PLACES, [*(floor or ()), wanted, self._runner]).fetchall()
+        with self._db.transaction():
+            self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            self._db.execute("SET LOCAL enable_seqscan = off")
+            self._db.execute("SET LOCAL enable_bitmapscan = off")
+            floor = self._db.execute(_RESTORED_FLOOR).fetchone()
+            late = self._db.execute(_RESTORED_LATE, {"shards": wanted}).rowcount
+            self._db.execute(_RESTORED_HOLDS, [wanted])
+            self._db.execute(_RESTORED_SEQUENCE, floor)
+            rows = self._db.execute(_RESTORED_PLACES, [*(floor or ()), wanted, self._runner]).fetchall()
             if lost := set(wanted) - {row[0] for row in rows}:
                 raise ShardsLostError(lost)
         return [_claimed(row) for row in sorted(rows)], late
 
     def load_deferred(self, shards: Sequence[int]) -> list[Deferral]:
         """Every deferred row of the shards, by position; `due_s` is from now."""
-        return [_deferral(row) for row in self._conn.execute(_DEFERRED, [list(shards)]).fetchall()]
+        return [_deferral(row) for row in self._db.execute(_DEFERRED, [list(shards)]).fetchall()]
 
     def load_holds(self, shards: Sequence[int]) -> list[Hold]:
         """Every hold of the shards."""
@@ -494,37 +523,63 @@ class Store:
                 final=place,
                 reason=reason,
             )
-            for shard, topic, hw, snapshot, floor, cursor, late_snapshot, reason in self._conn.execute(
+            for shard, topic, hw, snapshot, floor, cursor, late_snapshot, reason in self._db.execute(
                 _HOLDS, [list(shards)]
             ).fetchall()
         ]
 
     def release(self, shards: Sequence[int]) -> None:
         """Give shards up; those that another runner took meanwhile are left alone."""
-        self._conn.execute(_RELEASE, [list(shards), self._runner])
+        self._db.execute(_RELEASE, [list(shards), self._runner])
 
     def unregister(self) -> None:
         """Remove the runner's row: its lease ends now."""
-        self._conn.execute("DELETE FROM relay_runner WHERE id = %s", [self._runner])
+        self._db.execute("DELETE FROM relay_runner WHERE id = %s", [self._runner])
 
     def read_round(self, readers: Sequence[Reader], late_rows: int) -> RoundRead:
         """Read late and fresh rows of all readers in one REPEATABLE READ transaction (one round trip)."""
-        params = _reader_params(readers, late_rows)
-        with self._conn.pipeline():
-            self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            # Young partitions have no statistics yet: the plans must not depend on them.
-            self._conn.execute("SET LOCAL enable_seqscan = off")
-            self._conn.execute("SET LOCAL enable_bitmapscan = off")
-            snapshot = self._conn.execute("SELECT pg_current_snapshot()::text")
-            late = self._binary(_LATE, params)
-            fresh = self._binary(_FRESH, params)
+        self.begin_round(readers, late_rows)
+        return self.end_round()
+
+    def begin_round(self, readers: Sequence[Reader], late_rows: int) -> None:
+        """Send a round's statements and come back; the server works meanwhile. `end_round()` waits for the rows."""
+        params = _literals(_reader_params(readers, late_rows))
+        conn = self._db
+        open_round = ExitStack()
+        open_round.enter_context(conn.pipeline())
+        self._round = _RoundOnItsWay(
+            pipeline=open_round,
+            begun=conn.execute(_BEGIN_ROUND),
+            snapshot=conn.execute(_SNAPSHOT),
+            late=_binary(conn, _LATE, params),
+            fresh=_binary(conn, _FRESH, params),
+            ended=conn.execute("COMMIT"),
+        )
+
+    def end_round(self) -> RoundRead:
+        """Return what the round that was begun has read."""
+        self._hear_round()
+        read, self._read = self._read, None
+        if read is None:
+            raise RuntimeError("no round was begun")
+        return read
+
+    def read_unseen(self, readers: Sequence[Reader], most_rows: int) -> RoundRead | None:
+        """Read a round of readers that stand at one snapshot and had read all that it saw; the cheap one.
+
+        None = there are `most_rows` or more: read them by `read_round()`.
+        """
+        with self._db.pipeline():
+            self._conn.execute(_BEGIN_ROUND)
+            snapshot = self._conn.execute(_SNAPSHOT)
+            rows = _binary(self._conn, _UNSEEN, _unseen_params(readers, most_rows))
             self._conn.execute("COMMIT")
-        at = snapshot.fetchone()
-        return RoundRead(snapshot=Snapshot.parse(at[0] if at else ""), late=late.fetchall(), fresh=fresh.fetchall())
+        found = rows.fetchall()
+        return None if len(found) >= most_rows else sort_unseen(readers, _snapshot(snapshot), found)
 
     def fetch_rows(self, wanted: Sequence[tuple[int, int]]) -> list[tuple[Any, ...]]:
         """Read rows by (shard, position)."""
-        return self._binary(_ROWS, [[s for s, _ in wanted], [p for _, p in wanted]]).fetchall()
+        return _binary(self._db, _ROWS, [[s for s, _ in wanted], [p for _, p in wanted]]).fetchall()
 
     def settle(self, changes: Changes) -> list[Deferral]:
         """Write everything that became final, in one transaction, fenced by holder and epoch; which rows were parked.
@@ -534,40 +589,48 @@ class Store:
         Raises:
             ShardsLostError: another runner took shards; nothing was written.
         """
-        with self._conn.transaction():
-            self._move(changes.moves)
-            if changes.ranges:
-                self._conn.execute(_RANGES, _columns(changes.ranges))
-            if changes.undefer:
-                self._conn.execute(_UNDEFER, _columns(changes.undefer))
-                self._conn.execute(_SENT_ANYWAY, _columns(changes.undefer))
-            # By topic: two runners count what they park in the same rows, and must take them in the same order.
-            parked = [d for d in sorted(changes.park, key=_park_order) if self._park(d)]
-            self._defer([*changes.defer, *(d for d in changes.park if d.failed)])
-            if changes.unhold:
-                self._conn.execute(_UNHOLD, _columns(changes.unhold))
-            if changes.hold:
-                self._conn.execute(_HOLD, _columns([_hold_row(h) for h in changes.hold]))
-            if changes.stat:
-                self._conn.execute(_STAT, [self._runner, *changes.stat])
+        conn = self._db
+        if changes.park:
+            with conn.transaction():
+                return self._write(changes)
+        with conn.pipeline(), conn.transaction():
+            conn.execute(_NO_WAIT)
+            return self._write(changes)
+
+    def _write(self, changes: Changes) -> list[Deferral]:
+        self._move(changes.moves)
+        if changes.ranges:
+            self._conn.execute(_RANGES, _columns(changes.ranges))
+        if changes.undefer:
+            self._conn.execute(_UNDEFER, _columns(changes.undefer))
+            self._conn.execute(_SENT_ANYWAY, _columns(changes.undefer))
+        # By topic: two runners count what they park in the same rows, and must take them in the same order.
+        parked = [d for d in sorted(changes.park, key=_park_order) if self._park(d)]
+        self._defer([*changes.defer, *(d for d in changes.park if d.failed)])
+        if changes.unhold:
+            self._conn.execute(_UNHOLD, _columns(changes.unhold))
+        if changes.hold:
+            self._conn.execute(_HOLD, _columns([_hold_row(h) for h in changes.hold]))
+        if changes.stat:
+            self._conn.execute(_STAT, [self._runner, *changes.stat])
         return parked
 
     def _defer(self, deferred: Sequence[Deferral]) -> None:
         new = [_deferral_row(d) for d in deferred if not d.stored]
         known = [_amended_row(d) for d in deferred if d.stored]
         if new:
-            self._conn.execute(_DEFER, _columns(new))
+            self._db.execute(_DEFER, _columns(new))
         if known:
-            self._conn.execute(_AMEND, _columns(known))
+            self._db.execute(_AMEND, _columns(known))
 
     def _park(self, deferral: Deferral) -> bool:
         """Make a dead letter of a row; when that cannot be, it is left as failed."""
         try:
-            with self._conn.transaction():
-                if deferral.stored and not self._conn.execute(_TAKE_OUT, _taken(deferral)).rowcount:
+            with self._db.transaction():
+                if deferral.stored and not self._db.execute(_TAKE_OUT, _taken(deferral)).rowcount:
                     return False  # a person retried or skipped it meanwhile
                 rows = self.fetch_rows([(deferral.shard, deferral.position)])
-                park(psycopg.ClientCursor(self._conn), deferral, rows[0][1:])
+                park(psycopg.ClientCursor(self._db), deferral, rows[0][1:])
         except (psycopg.OperationalError, psycopg.InterfaceError):
             raise
         except Exception as error:  # whatever another app's code raises must not stop the relay
@@ -584,14 +647,63 @@ class Store:
             (shard, epoch, p.hw, str(p.snapshot), p.late_cursor, str(p.late_snapshot) if p.late_snapshot else None)
             for shard, epoch, p in sorted(moves, key=lambda move: move[0])
         ]
-        moved = {s for (s,) in self._conn.execute(_MOVE, [*_columns(rows), self._runner]).fetchall()}
+        moved = {s for (s,) in self._db.execute(_MOVE, [*_columns(rows), self._runner]).fetchall()}
         if lost := {shard for shard, *_ in rows} - moved:
             raise ShardsLostError(lost)
 
-    def _binary(self, query: str, params: Any) -> psycopg.Cursor[tuple[Any, ...]]:
-        cursor = self._conn.cursor(binary=True)
-        cursor.execute(query.encode(), params)
-        return cursor
+    @property
+    def _db(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The connection, once a round that is on its way has been heard to its end."""
+        if self._round is not None:
+            self._hear_round()
+        return self._conn
+
+    def _hear_round(self) -> None:
+        on_its_way, self._round = self._round, None
+        if on_its_way is not None:
+            self._read = on_its_way.hear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RoundOnItsWay:
+    """A round whose statements were sent; `pipeline` is open until it was heard."""
+
+    pipeline: ExitStack
+    begun: psycopg.Cursor[tuple[Any, ...]]
+    snapshot: psycopg.Cursor[tuple[Any, ...]]
+    late: psycopg.Cursor[tuple[Any, ...]]
+    fresh: psycopg.Cursor[tuple[Any, ...]]
+    ended: psycopg.Cursor[tuple[Any, ...]]
+
+    def hear(self) -> RoundRead:
+        """Wait for the rows."""
+        self.pipeline.close()
+        return RoundRead(snapshot=_snapshot(self.snapshot), late=self.late.fetchall(), fresh=self.fresh.fetchall())
+
+
+def _binary(conn: psycopg.Connection[tuple[Any, ...]], query: str, params: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+    cursor = conn.cursor(binary=True)
+    cursor.execute(query.encode(), params)
+    return cursor
+
+
+def _snapshot(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Snapshot:
+    row = cursor.fetchone()
+    return Snapshot.parse(row[0] if row else "")
+
+
+def sort_unseen(readers: Sequence[Reader], snapshot: Snapshot, found: Iterable[tuple[Any, ...]]) -> RoundRead:
+    """Tell late rows from fresh ones, by position; columns as `read_round()` has them."""
+    of_shard = {r.shard: r for r in readers}
+    late, fresh = [], []
+    for columns in sorted(found):
+        reader = of_shard[columns[1]]
+        position, place = columns[0], reader.place
+        if position > place.hw:
+            fresh.append((reader.n, *columns))
+        elif position > place.late_floor:
+            late.append((reader.n, *columns))
+    return RoundRead(snapshot=snapshot, late=late, fresh=fresh)
 
 
 def _claimed(row: Sequence[Any], *, is_restored: bool = False) -> Claimed:
@@ -633,6 +745,36 @@ def _reader_params(readers: Sequence[Reader], late_rows: int) -> dict[str, Any]:
         "max_hw": max(p.hw for p in places),
         "late_rows": late_rows,
     }
+
+
+def _unseen_params(readers: Sequence[Reader], most_rows: int) -> dict[str, Any]:
+    snapshot = readers[0].place.snapshot
+    return _literals(
+        {
+            "shards": [r.shard for r in readers],
+            "xmax": str(snapshot.xmax),
+            "xips": [str(x) for x in snapshot.xip],
+            "above": min(min(r.place.hw, r.place.late_floor) for r in readers),
+            "rows": most_rows,
+        }
+    )
+
+
+def _literals(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Write lists as array literals: the driver needs longer for 64 readers than the server for the rows."""
+    return {name: _array(value) if isinstance(value, list) else value for name, value in params.items()}
+
+
+def _array(values: Iterable[object]) -> str:
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, int):
+        return str(value)
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:

@@ -11,7 +11,6 @@ from django.conf import settings
 from relay.domain.outcome import TopicFacts
 from relay.domain.places import Snapshot
 from relay.engine import Engine, mark_stored
-from relay.kafka.ports import Acked
 from relay.runner import bounds_from_settings, lease_clock
 from relay.store import Store, connect
 
@@ -134,6 +133,7 @@ class TheRelay(Reader):
 
     def start(self):
         self.runner = uuid4()
+        self._heard = []
         self.store = Store(self.conn, self.runner, settings.RELAY_LEASE_S)
         self.store.register("reader", "process")
         self.engine = Engine(self, bounds_from_settings(), lease_clock)
@@ -142,19 +142,22 @@ class TheRelay(Reader):
 
     def take(self):
         readers = self.engine.plan_readers()
-        self.engine.take(readers, self.store.read_round(readers, settings.RELAY_LATE_ROWS))
+        read = self.store.read_unseen(readers, 1_000) if self.engine.is_read_out(readers) else None
+        self.engine.take(readers, read or self.store.read_round(readers, settings.RELAY_LATE_ROWS))
 
     def publish(self):
         self.engine.pump(lambda: True)
+        self.engine.hear(self._heard)
+        self._heard = []
         self.engine.finish_rounds()
         changes = self.engine.collect()
         if changes is not None:
             self.store.settle(changes)
             mark_stored(changes)
 
-    def produce(self, facts, *, headers, on_report, **_record):
+    def produce(self, facts, *, headers, tag, **_record):
         self.log.append(dict(headers)["event-id"].decode())
-        on_report(Acked(partition=0, offset=len(self.log)))
+        self._heard.append((tag, 0, len(self.log), None))
         return True
 
     def close(self):

@@ -14,7 +14,7 @@ CONFIG = {
     "enable.idempotence": True,
     "acks": "all",
     "partitioner": "murmur2_random",
-    "linger.ms": 2,
+    "linger.ms": 20,
     "batch.size": 1_000_000,
     "log_level": 2,
 }

@@ -46,10 +46,10 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         while not self._ending.is_set():
-            for message in self._consumer.consume(500, timeout=0.01):
-                if message.error() is None:
-                    published = int(dict(message.headers())["published-at"])
-                    self.ages_ms.append(time.time() * 1000 - published)
+            message = self._consumer.poll(0.1)  # one at a time: consume() waits for more to come
+            if message is not None and message.error() is None:
+                published = int(dict(message.headers())["published-at"])
+                self.ages_ms.append(time.time() * 1000 - published)
         self._consumer.close()
 
     def stop(self) -> list[float]:
@@ -91,6 +91,7 @@ def _measure(world: World, report: Report, through: str, seconds: int, *, with_w
     watcher = Watcher(world, topic)
     had = world.count_records(topic)
     watcher.start()
+    world.wait_until(lambda: len(watcher.ages_ms) >= had, "the watching consumer has seen what was there before")
     write(world, topic, seconds=seconds, commits_a_second=COMMITS_A_SECOND)
     sent = world.wait_for_quiet(topic)
     ages = sorted(watcher.stop()[had:])

@@ -197,10 +197,12 @@ CHANNEL_LAYERS = {
 
 # -- Bounds of the relay (units in the names) --------------------------------------------------------------
 RELAY_SHARDS = 64
-RELAY_ROUND_ROWS = 4_000
+RELAY_ROUND_ROWS = 2_000
 RELAY_PUMP_ROWS = 1_000  # handed to Kafka's client before its reports are served again
 RELAY_LATE_ROWS = 1_000
 RELAY_MAX_UNACKED_ROWS = 10_000
+# New objects before Python's cycle collector looks at them (its own value is 700). Rows in the air live for a moment and
+# form no cycles; looking for some took a third of the relay's time.
 RELAY_GC_YOUNG_OBJECTS = 50_000
 RELAY_CHECKPOINT_EVERY_MS = 200
 RELAY_CHECKPOINT_EVERY_ROWS = 5_000
@@ -244,6 +246,7 @@ RELAY_MAX_UNACKED_BYTES = 128 * 1024 * 1024
 RELAY_LEAST_QUOTA_ROWS = 16
 RELAY_RETRY_ROUND_ROWS = 100
 RELAY_BUSY_WAIT_MS = 20
+RELAY_SEND_NOW_MS = 1  # a wait for acknowledgements when there is no backlog
 RELAY_BUSY_FOR_MS = 1_000
 RELAY_LEASE_MARGIN_S = 2
 RELAY_BROKERS_DOWN_STALL_S = 2
@@ -253,7 +256,9 @@ RELAY_BELL_CONNECT_S = 2
 RELAY_BELL_RETRY_S = 30
 RELAY_BELL_IDLE_S = 5  # the server ends a sleeper's session that is silent for so long
 RELAY_BELL_LOCK_MS = 200
-RELAY_BELL_MAX_PER_S = 100
+# NOTIFY lets writers commit one by one: under traffic the bell is set so often, and looks come instead.
+RELAY_BELL_MAX_PER_S = 20
+RELAY_BELL_SPARED_MS = 3
 RELAY_TOPIC_FACTS_S = 60
 RELAY_TOPIC_RECHECK_S = 2
 RELAY_TASK_OVERLAP_S = 2

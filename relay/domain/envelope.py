@@ -8,6 +8,7 @@ import binascii
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from uuid import UUID
 
 from relay.errors import BadHeaders, BadKey, BadPayload
@@ -145,11 +146,16 @@ def build_headers(
     """The headers of the published record: the relay's four, then the application's own in their order."""
     return [
         ("event-id", str(event_id).encode()),
-        ("event-type", event_type.encode()),
-        ("published-at", str(published_ms).encode()),
-        ("content-type", content_type.encode()),
+        _header("event-type", event_type),
+        ("published-at", b"%d" % published_ms),
+        _header("content-type", content_type),
         *own,
     ]
+
+
+@lru_cache(maxsize=1_000)
+def _header(name: str, value: str) -> Header:
+    return name, value.encode()
 
 
 def fits_surely(limit: int, key_value_bytes: int, *, event_type: str, content_type: str) -> bool:

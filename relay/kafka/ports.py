@@ -1,20 +1,12 @@
 """What the relay needs of a Kafka client."""
 
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from relay.domain.outcome import Failure, TopicFacts
 
-
-class Acked(NamedTuple):
-    """The broker has the record."""
-
-    partition: int
-    offset: int
-
-
-Report = Acked | Failure
-OnReport = Callable[[Report], None]
+Report = tuple[Any, int, int, Failure | None]
+"""What became of a record: the tag that it was handed over with, partition and offset, or why it was refused."""
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
@@ -40,15 +32,15 @@ class RecordProducer(Protocol):
         value: bytes | None,
         headers: list[tuple[str, bytes | None]],
         partition: int | None,
-        on_report: OnReport,
-    ) -> bool:
-        """Hand a record to the client; False = its queue is full, poll and try again."""
+        tag: object,
+    ) -> bool | Failure:
+        """Hand a record to the client; False = its queue is full, poll and try again; a failure is final at once."""
 
-    def poll(self, timeout_s: float) -> int:
-        """Serve delivery reports, waiting at most `timeout_s` for the first; how many there were."""
+    def poll(self, timeout_s: float) -> Sequence[Report]:
+        """Return the reports that came since the last call, waiting at most `timeout_s` for the first."""
 
-    def flush(self, timeout_s: float) -> None:
-        """Wait for the reports of all that was handed over, at most `timeout_s`."""
+    def send_now(self, timeout_s: float) -> Sequence[Report]:
+        """Send what waits for a fuller batch, and be back with the reports after `timeout_s` or the last one."""
 
     def ask(self, topics: Collection[str], timeout_s: float) -> Pending[Mapping[str, TopicFacts]]:
         """Ask the broker about topics, without waiting; the answer raises `ClusterUnreachableError` when none came."""

@@ -5,7 +5,7 @@ breaks the order. The relay judges a stall by the age of its oldest unacknowledg
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial as partial_of
 from typing import Any
@@ -18,11 +18,13 @@ from confluent_kafka.admin._resource import ResourceType
 
 from relay.domain.outcome import Failure, Scope, TopicFacts
 from relay.kafka.errors import ALL_BROKERS_DOWN, PURGED, ClusterUnreachableError, classify
-from relay.kafka.ports import Acked, OnReport
+from relay.kafka.ports import Report
 
 log = structlog.get_logger(__name__)
 
 BATCH_BYTES = 1_000_000
+LINGER_MS = 20
+"""How long a record waits for a fuller request while a backlog is drained; see `KafkaProducer.send_now()`."""
 TOPIC_GONE_AFTER_MS = 5_000
 # The client ends a request at its timeout; a question is given up this much later even if it did not.
 ANSWER_GRACE_S = 1
@@ -45,6 +47,7 @@ class KafkaProducer:
         self._admin: AdminClient | None = None
         self._down = False
         self._abandoned = False
+        self._heard: list[Report] = []
 
     def produce(
         self,
@@ -54,49 +57,56 @@ class KafkaProducer:
         value: bytes | None,
         headers: list[tuple[str, bytes | None]],
         partition: int | None,
-        on_report: OnReport,
-    ) -> bool:
+        tag: object,
+    ) -> bool | Failure:
         """Hand a record over; see `RecordProducer`."""
         client = self._by_topic.get(facts.name) or self._client_for(facts)
         try:
-            client.produce(
+            client.produce(  # by place: the client looks for each name otherwise, once a record
                 facts.name,
-                value=value,
-                key=key,
-                partition=-1 if partition is None else partition,
-                on_delivery=partial_of(self._report, on_report),
-                headers=headers,  # type: ignore[arg-type]  # pairs that never hold a str
+                value,
+                key,
+                -1 if partition is None else partition,
+                partial_of(self._hear, tag),
+                None,
+                0,
+                headers,  # type: ignore[arg-type]  # pairs that never hold a str
             )
         except BufferError:
             return False
         except KafkaException as error:
-            on_report(classify(error.args[0]))
+            return classify(error.args[0])
         return True
 
-    def _report(self, on_report: OnReport, error: KafkaError | None, message: Message) -> None:
-        if self._abandoned:
-            return
+    def _hear(self, tag: object, error: KafkaError | None, message: Message) -> None:
+        """Once a record: keep what is told, and let the engine look at all of it together."""
         if error is None:
             self._down = False
-            on_report(Acked(message.partition() or 0, message.offset() or 0))
+            self._heard.append((tag, message.partition() or 0, message.offset() or 0, None))
         elif error.code() not in PURGED:
-            on_report(classify(error))
+            self._heard.append((tag, 0, 0, classify(error)))
 
-    def poll(self, timeout_s: float) -> int:
+    def poll(self, timeout_s: float) -> Sequence[Report]:
         """Serve reports; see `RecordProducer`."""
         clients = list(self._clients.values())
-        if not clients:
-            return 0
-        served = sum(client.poll(0) for client in clients)
-        if served or timeout_s <= 0:
-            return served
-        # One client is the rule; with more, the wait is on the first and the others are served next time.
-        return clients[0].poll(timeout_s if len(clients) == 1 else min(timeout_s, 0.005))
+        for client in clients:
+            client.poll(0)
+        if clients and not self._heard and timeout_s > 0:
+            # One client is the rule; with more, the wait is on the first and the others are served next time.
+            clients[0].poll(timeout_s if len(clients) == 1 else min(timeout_s, 0.005))
+        return self._take_heard()
 
-    def flush(self, timeout_s: float) -> None:
-        """Wait for reports; see `RecordProducer`."""
+    def send_now(self, timeout_s: float) -> Sequence[Report]:
+        """Flush, which ends the lingering; see `RecordProducer`."""
         for client in self._clients.values():
             client.flush(timeout_s)
+        return self._take_heard()
+
+    def _take_heard(self) -> Sequence[Report]:
+        if self._abandoned or not self._heard:
+            return ()
+        heard, self._heard = self._heard, []
+        return heard
 
     def ask(self, topics: Collection[str], timeout_s: float) -> "TopicQuestion":
         """Ask for partitions and limits; see `RecordProducer`. A limit that may not be read is None."""
@@ -155,7 +165,7 @@ class KafkaProducer:
             "max.in.flight.requests.per.connection": 5,
             "delivery.timeout.ms": 0,
             "partitioner": "murmur2_random",
-            "linger.ms": 2,
+            "linger.ms": LINGER_MS,
             "batch.size": batch,
             "message.max.bytes": CLIENT_MESSAGE_BYTES,
             "queue.buffering.max.messages": self._queue_rows,

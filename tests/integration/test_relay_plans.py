@@ -65,18 +65,22 @@ def readers():
 
 
 @pytest.mark.usefixtures("_old_rows")
-@pytest.mark.parametrize("statement", ["late", "fresh"])
+@pytest.mark.parametrize("statement", ["late", "fresh", "unseen"])
 @pytest.mark.parametrize("analysed", [False, True])
 def test_a_rounds_read_touches_few_pages_beside_many_old_rows(statement, analysed):
     skip_to_now()
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE relay_outbox" if analysed else "SELECT 1")
         cursor.execute("INSERT INTO relay_outbox (topic, key, type) SELECT 'new', 'k', 't' FROM generate_series(1, 20)")
-    outbox, touched, _ = explain(
-        {"late": store._LATE, "fresh": store._FRESH}[statement], store._reader_params(readers(), 1_000)
-    )
+    text, params = {
+        "late": (store._LATE, store._reader_params(readers(), 1_000)),
+        "fresh": (store._FRESH, store._reader_params(readers(), 1_000)),
+        "unseen": (store._UNSEEN, store._unseen_params(readers(), 1_000)),
+    }[statement]
+    outbox, touched, plan = explain(text, params)
     assert_on_indexes(outbox)
-    assert touched < 2_500
+    assert touched < (2_500 if statement != "unseen" else 200)
+    assert plan["Actual Rows"] == {"late": 0, "fresh": 16, "unseen": 20}[statement]  # 16 is a reader's quota here
 
 
 @pytest.mark.usefixtures("_old_rows")
@@ -88,8 +92,13 @@ def test_a_read_beside_a_transaction_that_is_open_for_long_touches_few_pages():
         insert_new(20)
         params = store._reader_params(readers(), 1_000)
         assert params["xips"] == [] or len(params["xips"]) < 100
-        for statement in (store._LATE, store._FRESH):
-            outbox, touched, _ = explain(statement, params)
+        statements = [
+            (store._LATE, params),
+            (store._FRESH, params),
+            (store._UNSEEN, store._unseen_params(readers(), 1_000)),
+        ]
+        for statement, values in statements:
+            outbox, touched, _ = explain(statement, values)
             assert_on_indexes(outbox)
             assert touched < 2_500
     skip_to_now()

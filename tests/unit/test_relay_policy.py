@@ -12,11 +12,11 @@ from relay.domain.places import Place, Snapshot
 from relay.domain.policy import PolicyDocument, PolicyLimits, TopicRule, check_document
 from relay.engine import Engine, mark_stored
 from relay.errors import BadPolicy
-from relay.kafka.ports import Acked
 from relay.runner import bounds_from_settings
 from relay.store import Claimed, Orders, RoundRead
 from relay.types import OnFailed
 
+ACKED = None
 TRANSIENT = Failure(scope=Scope.ROW, code="refused", text="not now")
 LIMITS = PolicyLimits(attempts=100, first_retry_s=3_600, age_s=1_000, rows=1_000)
 
@@ -40,8 +40,8 @@ class Desk:
         wanted = {"revision": 1, "paused_topics": {}, "paused_keys": (), "policies": {}} | orders
         self.engine.obey(Orders(**wanted), self.engine.rules if rules is None else rules)
 
-    def produce(self, facts, *, value, on_report, **_record):
-        self.sent.append((value, on_report))
+    def produce(self, facts, *, value, tag, **_record):
+        self.sent.append((value, tag))
         return True
 
     def publish(self, *positions, key=b"k"):
@@ -52,7 +52,7 @@ class Desk:
 
     def answer(self, *reports):
         for report in reports:
-            self.sent.popleft()[1](report)
+            self.engine.hear([(self.sent.popleft()[1], 0, 0, report)])
 
     def settle(self):
         self.engine.finish_rounds()
@@ -95,7 +95,7 @@ def test_tries_and_waits_are_those_of_the_topics_policy():
 def test_a_row_that_is_parked_lets_its_key_go_on_only_after_the_commit():
     desk = Desk(rule(OnFailed.PARK, attempts=1))
     desk.publish(1, 2)
-    desk.answer(TRANSIENT, Acked(0, 0))
+    desk.answer(TRANSIENT, ACKED)
     desk.publish(3)
     assert desk.wait(100) == []
     changes = desk.settle()
@@ -114,7 +114,7 @@ def test_rows_that_never_failed_are_tried_together_and_those_behind_a_failure_on
     assert desk.wait(100) == []
     desk.order()
     assert desk.wait(100) == [b"1", b"2", b"3", b"4"]
-    desk.answer(Acked(0, 0), TRANSIENT)
+    desk.answer(ACKED, TRANSIENT)
     desk.answer(Failure(scope=Scope.TOPIC, code="gone", text=""), Failure(scope=Scope.TOPIC, code="gone", text=""))
     desk.settle()
     assert desk.wait(100) == [b"2"]
@@ -128,7 +128,7 @@ def test_what_a_person_skips_in_the_air_ends_with_its_report():
     desk.order()
     assert desk.wait(1) == [b"1", b"2"]
     desk.order(revision=2, skipped=[(0, 1, "t", b"k"), (0, 2, "t", b"k")])
-    desk.answer(TRANSIENT, Acked(0, 0))
+    desk.answer(TRANSIENT, ACKED)
     assert (desk.settle().undefer, desk.engine.keys) == ([(0, 2)], {})
 
 
@@ -138,7 +138,7 @@ def test_a_pause_holds_what_was_read_after_it_and_lets_out_what_was_read_before(
     desk.order(paused_topics={"t": "by ann: x"})
     desk.publish(2, 3)
     assert [value for value, _ in desk.sent] == [b"1"]
-    desk.answer(Acked(0, 0))
+    desk.answer(ACKED)
     (hold,) = desk.settle().hold
     assert (hold.final.hw, hold.reason) == (1, "paused: by ann: x")
     assert not desk.engine.failed_topics
@@ -155,3 +155,11 @@ def test_the_longest_policy_has_waits_that_a_clock_can_count(attempts):
 def test_a_document_of_another_version_is_refused_and_not_guessed():
     with pytest.raises(BadPolicy):
         check_document({"on_failed": "block"}, LIMITS)
+
+
+def test_what_people_were_not_told_yet_outlives_an_engine_that_is_given_up():
+    before, after = Desk(), Desk()
+    before.publish(1)
+    before.answer(Failure(scope=Scope.TOPIC, code="gone", text=""))
+    after.engine.take_over(before.engine)
+    assert list(after.engine.failed_topics) == ["t"]

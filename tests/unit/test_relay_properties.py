@@ -74,7 +74,8 @@ class Relays(RuleBasedStateMachine):
 
     @precondition(lambda self: self.runners)
     @rule(
-        data=st.data(), steps=st.lists(st.sampled_from(["share", "read", "ask", "pump", "retry", "settle"]), max_size=8)
+        data=st.data(),
+        steps=st.lists(st.sampled_from(["share", "read", "read_ahead", "ask", "pump", "retry", "settle"]), max_size=8),
     )
     def let_a_relay_work(self, data, steps):
         runner = data.draw(st.sampled_from(self.runners))
