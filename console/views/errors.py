@@ -3,7 +3,7 @@
 import sys
 
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views.decorators.csrf import requires_csrf_token
 
@@ -98,9 +98,24 @@ def database_away(request: HttpRequest) -> HttpResponse:
 
 
 def _error(request: HttpRequest, status: int, title: str, meaning: str, todo: str) -> HttpResponse:
-    """Render without touching the database: the frame's user and navigation are left out."""
+    """Render without touching the database: the frame's user and navigation are left out. The API gets a document."""
+    if request.path.startswith("/api/"):
+        return _problem(request, status, title, f"{meaning} {todo}")
     html = render_to_string(
         "errors/error.html",
         {"status": status, "title": title, "meaning": meaning, "todo": todo, "request_id": request_id(request)},
     )
     return HttpResponse(html, status=status, headers={"Cache-Control": "no-store"})
+
+
+def _problem(request: HttpRequest, status: int, title: str, detail: str) -> HttpResponse:
+    """RFC 9457, as console/api/problems.py makes them."""
+    body = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "request_id": request_id(request),
+    }
+    headers = {"Cache-Control": "no-store"}
+    return JsonResponse(body, status=status, content_type="application/problem+json", headers=headers)

@@ -33,8 +33,8 @@ from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page, safe_next
 from console.words import count_words, number_words
 from dlq import facade as dlq
-from dlq.types import ReplayJob, ReplayOutcome, ReplayPreview, Selection
-from relay.types import Aspect
+from dlq.types import ReplayJob, ReplayOutcome, ReplayPreview, ReplayVerdict, Selection
+from relay.types import Aspect, Verdict
 
 asks = require_http_methods(["GET", "HEAD", "POST"])
 MATCHING = "matching"
@@ -422,7 +422,7 @@ def second_request(request: HttpRequest, request_id: int) -> HttpResponse:
         "action": acts.NEEDED[SecondAct(view.row.act)].value,
         "preview": None if isinstance(found, Fault) else found,
         "verdicts": [] if found is None or isinstance(found, Fault) else _verdicts(found),
-        "samples": [] if found is None or isinstance(found, Fault) else _samples(found),
+        "samples": [] if found is None or isinstance(found, Fault) else _samples(found, view.row.act),
     }
     return render_page(request, "replays/second.html", context)
 
@@ -436,7 +436,7 @@ def second_confirm(request: HttpRequest, request_id: int) -> HttpResponse:
         row = acts.confirm_second(request.user, request_id, _act_of(request_id))
     except ActError as error:
         return _refuse(request, error, back)
-    messages.success(request, "Confirmed: it is started.")
+    messages.success(request, "Confirmed: what was asked is done.")
     return _see_other(reverse("replay", args=[row.outcome]) if row.act == SecondAct.REPLAY else back)
 
 
@@ -488,8 +488,15 @@ def _verdicts(found: ReplayPreview) -> list[Any]:
     return [(judge_verdict(verdict), count) for verdict, count in found.counts.items()]
 
 
-def _samples(found: ReplayPreview) -> list[Any]:
-    return [(row, judge_verdict(verdict)) for row, verdict in found.samples]
+def _samples(found: ReplayPreview, act: str) -> list[Any]:
+    judge = judge_verdict if act == SecondAct.REPLAY else _judge_discard
+    return [(row, judge(verdict)) for row, verdict in found.samples]
+
+
+def _judge_discard(verdict: ReplayVerdict) -> Verdict:
+    if verdict in (ReplayVerdict.IN_REPLAY, ReplayVerdict.NOT_PARKED):
+        return judge_verdict(verdict)
+    return Verdict(aspect=Aspect.IDLE, word="ends without an effect")
 
 
 # -- Answers -----------------------------------------------------------------------------------------------

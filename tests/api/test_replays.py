@@ -197,3 +197,9 @@ def test_the_document_names_every_call(ron):
     ids = [call["operationId"] for path in document["paths"].values() for call in path.values()]
     assert len(ids) == len(set(ids))
     assert {"token", "session"} == set(document["components"]["securitySchemes"])
+
+
+def test_an_unknown_address_is_a_problem_too(ron):
+    answer = ron.get("/api/v1/nothing/")
+    assert (answer.status_code, answer["Content-Type"]) == (404, "application/problem+json")
+    assert answer.json()["request_id"] == answer["X-Request-ID"]

@@ -137,6 +137,13 @@ def test_an_unknown_preview_or_job_is_not_found(on_call):
     assert on_call.get(f"/replays/{uuid4()}/").status_code == 404
 
 
+def test_a_refused_start_lives_on_from_the_preview(on_call, shop):
+    shop.park_many(range(2))
+    address = freeze(on_call, shop)
+    refused = begin(on_call, address, rate_per_s="fast")
+    assert f'data-live-url="{address}"'.encode() in refused.content
+
+
 # -- The job -----------------------------------------------------------------------------------------------
 def test_a_job_without_a_consumer_says_whom_it_waits_for(on_call, shop):
     words = words_of(on_call.get(started(on_call, shop)))
@@ -234,6 +241,20 @@ def test_another_person_confirms_and_both_stand_in_the_job(asked, as_role):
         ("on-call-person", AuditAction.SECOND_ASKED),
         ("admin-person", AuditAction.REPLAY_STARTED),
     ]
+
+
+def test_a_discard_is_confirmed_by_another_person(on_call, as_role, shop, settings):
+    settings.DLQ_SECOND_PERSON_ABOVE = 1
+    letters = shop.park_many(range(2))
+    frozen = on_call.post("/dead-letters/discard/", {"ids": [str(one) for one in letters]})["Location"].split("?")[0]
+    asked = on_call.post(frozen, {"reason": "sent by hand"})["Location"]
+    admin = as_role("admin")
+    assert "ends without an effect" in words_of(admin.get(asked))
+    assert {letter.state for letter in shop.letters()} == {"parked"}
+    assert on_call.post(f"{asked}confirm/").status_code == 403
+    assert admin.post(f"{asked}confirm/")["Location"] == asked
+    assert {letter.state for letter in shop.letters()} == {"discarded"}
+    assert "confirmed by admin-person" in words_of(on_call.get(asked))
 
 
 def test_the_person_who_asked_cannot_confirm_or_refuse(asked, on_call):
