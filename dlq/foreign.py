@@ -8,8 +8,9 @@ changes nothing: (topic, topic id, partition, offset) is unique among imported o
 Errors: ForeignImportError <- BadImport; what Kafka refuses is `relay.facade.TopicNotRead`.
 """
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -18,11 +19,11 @@ from django.db import connection, transaction
 
 from dlq.domain.failure import Failure
 from dlq.domain.fingerprint import fingerprint
-from dlq.domain.foreign import ForeignLetter, read_foreign_letter
+from dlq.domain.foreign import PAYLOAD_LABEL, ForeignLetter, read_foreign_letter
 from dlq.models import GROUP_LIMIT
 from dlq.services import count, keep_stops, park_foreign, remember_position, remembered_position
 from dlq.signals import dead_letters_changed
-from dlq.types import Family, ForeignOrigin
+from dlq.types import CopiedPayload, Family, ForeignOrigin
 from relay.facade import Backlog, open_backlog
 from relay.types import ConsumerRecord, PartitionRef
 
@@ -37,6 +38,17 @@ WHERE EXISTS (
     SELECT FROM dlq_dead_letter d
     WHERE d.origin = 'foreign' AND d.topic = %s AND d.topic_id IS NOT DISTINCT FROM %s
       AND d.partition = wanted.partition AND d.log_offset = wanted.log_offset)
+"""
+
+
+# A share group copies no key and no value unless told to; a copy of ours says what it has of the payload.
+_BARE = """
+SELECT d.id FROM dlq_dead_letter d
+WHERE d.id = ANY(%s) AND d.origin = 'foreign' AND d.original_value IS NULL AND EXISTS (
+    SELECT FROM dlq_foreign_stop s
+    WHERE s.dead_letter_id = d.id AND (
+        (s.family = 'share-group' AND d.original_key IS NULL)
+        OR (s.family = 'signalbox' AND s.details @> ANY(%s::jsonb[]))))
 """
 
 
@@ -101,6 +113,14 @@ def import_dead_letters(
                 backlog, {partition: max(start, backlog.spans[partition].end) for partition, start in starts.items()}
             )
     return report
+
+
+def find_without_payload(ids: Collection[UUID]) -> set[UUID]:
+    """Return those of these dead letters whose payload is unavailable: their dead-letter topic never had it."""
+    missing = [json.dumps([[PAYLOAD_LABEL, word.value]]) for word in (CopiedPayload.WITHHELD, CopiedPayload.SHED)]
+    with connection.cursor() as cursor:
+        cursor.execute(_BARE, [list(ids), missing])
+        return {letter for (letter,) in cursor.fetchall()}
 
 
 def _check_group(group: str) -> str:

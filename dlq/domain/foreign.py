@@ -23,6 +23,7 @@ STOPS_LIMIT = 20
 COMPLAINTS_LIMIT = 20
 UNKNOWN_CLASS = "unknown"
 OWN = "x-signalbox-"
+PAYLOAD_LABEL = "payload"
 # What Kafka itself says of a share group's record: fixed texts, so they may be kept.
 _KNOWN_TEXTS = ("Offset rejected by client.", "Offset delivery count exceeded the threshold.")
 _SCHEMA_CLASSES = ("DeserializationException", "SerializationException", "errors.DataException")
@@ -142,6 +143,9 @@ LAYOUTS: Sequence[Layout] = (
             Field(f"{OWN}error-message", Role.MESSAGE, codecs.free_text),
             Field(f"{OWN}stack", Role.STACK, codecs.free_text),
             _detail(f"{OWN}dead-letter", "dead letter there"),
+            _detail(f"{OWN}event-id", "event id"),
+            _detail(f"{OWN}payload", PAYLOAD_LABEL),
+            _detail(f"{OWN}shed", "left out"),
         ],
     ),
     Layout(
