@@ -17,7 +17,8 @@ INSERT INTO dlq_dead_letter (id, group_name, handler, topic, partition, log_offs
     error_class, error_message, stack, fingerprint, attempts, state, origin, parked_at, replays, needs_human)
 SELECT gen_random_uuid(), 'bench-group-' || mod(n, 5), 'handler_' || mod(cause, 12), 'bench-topic-' || mod(n, 9),
     mod(n, 12), n, 'bench', at, decode(md5(mod(n, %(keys)s::int)::text), 'hex'),
-    decode(repeat(md5(n::text), 12), 'hex'), NULL, 'key#' || left(md5(mod(n, %(keys)s::int)::text), 8), gen_random_uuid(), 'bench.type.' || mod(n, 20), at,
+    decode(repeat(md5(n::text), 12), 'hex'), NULL,
+    'key#' || left(md5(mod(n, %(keys)s::int)::text), 8), gen_random_uuid(), 'bench.type.' || mod(n, 20), at,
     (ARRAY['permanent', 'transient', 'schema', 'unknown'])[1 + mod(cause, 4)], 'bench.Error' || mod(cause, 40),
     'raised at bench/handlers.py:' || cause || ' handle; its text is hidden until redaction rules can be applied to it',
     'bench/handlers.py:' || cause || ' handle',
