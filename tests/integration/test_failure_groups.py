@@ -2,6 +2,7 @@
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from dlq.domain.triage import GroupFilter, GroupShow, GroupSort, GroupState
 from dlq.triage import (
@@ -284,3 +285,24 @@ def test_a_merged_group_takes_its_own_members_along_and_stays_bounded(settings):
     with pytest.raises(BadGroupChange, match="into itself"):
         merge_group(d, into=d, expected_version=0, actor="ada")
     assert get_failure_group(d).group.version == 0
+
+
+# -- Cost --------------------------------------------------------------------------------------------------
+def test_no_statement_of_the_groups_reads_dead_letters():
+    fill(30)
+    with CaptureQueriesContext(connection) as said:
+        for sort in GroupSort:
+            list_failure_groups(GroupFilter(sort=sort, text="Err", topic="topic-1"), limit=10)
+        get_failure_group(walk(GroupFilter(), 10)[0].number)
+    assert len(said) > 10
+    assert not [query["sql"] for query in said if "dlq_dead_letter" in query["sql"]]
+
+
+def test_what_only_waits_behind_another_record_brings_no_fixed_group_back():
+    fill(2, causes=1)
+    mark_group_fixed(only().number, fixed_in="2.14.1", expected_version=0, actor="ada")
+    behind = FILL.replace("'permanent'", "'behind'")
+    run(behind, {"first": 3, "last": 3, "causes": 1, "every_s": 0.0})
+    assert (only().open, only().state) == (3, GroupState.FIXED)
+    fill(4, first=4, causes=1, every_s=0)
+    assert only().state is GroupState.CAME_BACK
