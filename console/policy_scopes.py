@@ -231,9 +231,9 @@ class ConsumerScope(Scope):
             return [("Document", f"cannot be read: {error}")]
         rows = [
             ("Attempts", number_words(policy.max_attempts)),
-            ("Gives up", gives_up_words(dlq.horizon_s(policy))),
+            ("Gives up", _gives_up(policy, policy.max_attempts)),
             ("Attempts of an unknown failure", number_words(policy.unknown_attempts)),
-            ("Gives up an unknown failure", gives_up_words(dlq.horizon_s(policy, policy.unknown_attempts))),
+            ("Gives up an unknown failure", _gives_up(policy, policy.unknown_attempts)),
             ("First wait", duration_words(policy.base_s)),
             ("Growth", f"{policy.factor:g} times the wait before"),
             ("Longest wait", duration_words(policy.max_s)),
@@ -244,7 +244,7 @@ class ConsumerScope(Scope):
         overrides = [
             (f"Override of {name}", TREATMENT_WORDS[found]) for name, found in sorted(policy.overrides.items())
         ]
-        return [*rows, *(overrides or [("Overrides", "none")])]
+        return [*rows, *overrides]
 
 
 def source_words(line: dlq.PolicyLine) -> str:
@@ -475,6 +475,11 @@ def _float(value: object) -> float:
 
 def _items(value: object) -> list[tuple[str, object]]:
     return sorted(value.items()) if isinstance(value, Mapping) else []
+
+
+def _gives_up(policy: dlq.RetryPolicy, attempts: int) -> str:
+    words = gives_up_words(dlq.horizon_s(policy, attempts))
+    return f"{words}; a record with a key never" if policy.ordering is Ordering.BLOCK else words
 
 
 def _retry_after_words(most_s: float) -> str:

@@ -417,4 +417,8 @@ def _compared(scope: Scope, view: PolicyView, query: QueryDict) -> Mapping[str, 
         return None
     before = _version(scope, view.subject, query, "from")
     after = _version(scope, view.subject, query, "to")
-    return {"before": before, "after": after, "changes": compare(scope, _own(before), _own(after))}
+    return {
+        "before_words": f"Version {before.version}",
+        "after_words": f"Version {after.version}",
+        "changes": compare(scope, _own(before), _own(after)),
+    }

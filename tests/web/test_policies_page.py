@@ -123,6 +123,9 @@ def test_a_draft_shows_what_it_changes_and_changes_nothing(as_role, group):
     assert "Override of KeyError changes none transient: tried again" in words
     assert "Growth 2 times the wait before the same" in words
     assert "No record that this policy would count for has failed and ended in the last 7 days" in words
+    assert (
+        "Gives up changes 42 m 35 s after the first failure 50 m 35 s after the first failure; a record with a" in words
+    )
     assert "needs admin" in words
     assert get_retry_policy(PolicyTarget(group)).own_version == 0
     assert audited() == []
@@ -281,7 +284,7 @@ def test_two_versions_are_compared(admin, group):
     set_version(group, 0, max_attempts=4)
     set_version(group, 1, max_attempts=8)
     words = words_of(admin.get("/policies/consumer/", {"subject": group, "from": "1", "to": "2"}))
-    assert "Version 1 against 2" in words
+    assert "Version 1 against Version 2" in words
     assert "Attempts changes 4 8" in words
 
 
