@@ -21,7 +21,7 @@ from dlq.domain.envelope import find_event_id
 from dlq.domain.failure import Failure
 from dlq.key_queue import Head, find_head, lock_key
 from dlq.types import FailureClass
-from relay.facade import close_incident, label_key, open_incident
+from relay.facade import close_incident, label_key, list_open_incidents, open_incident
 from relay.types import ConsumerRecord, IncidentKind
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "KeyFreed",
     "QuarantineFull",
     "append_behind",
+    "close_relieved",
     "find_head",
     "lock_key",
     "lock_letters",
@@ -39,6 +40,9 @@ __all__ = [
 BEHIND_CLASS = "behind the head of its key"
 _IS_APPLIED = "SELECT EXISTS (SELECT FROM dlq_applied WHERE group_name = %s AND event_id = %s)"
 _BEHIND = "SELECT coalesce(sum(behind), 0)::bigint FROM dlq_counter WHERE group_name = %s"
+_LETTERS = """
+SELECT coalesce(max(letters), 0) FROM dlq_key WHERE group_name = %s AND topic = %s AND key_label = %s
+"""
 _LANES = """
 SELECT DISTINCT lane FROM dlq_dead_letter WHERE id = ANY(%s) AND lane IS NOT NULL ORDER BY lane
 """
@@ -152,9 +156,24 @@ def report_full(full: QuarantineFull) -> None:
     )
 
 
-def close_full(cause: str) -> None:
-    """Close the incident: there is room again."""
-    close_incident(IncidentKind.QUARANTINE_FULL, cause)
+def close_relieved(group: str) -> None:
+    """Close the incidents of this group's quarantine that has room again."""
+    for incident in list_open_incidents():
+        if incident.kind is IncidentKind.QUARANTINE_FULL and _has_room(group, incident.cause):
+            close_incident(IncidentKind.QUARANTINE_FULL, incident.cause)
+
+
+def _has_room(group: str, cause: str) -> bool:
+    """Tell whether a cause of `append_behind` is this group's and has passed."""
+    topic, _, label = cause.removeprefix(f"{group}/").partition("/")
+    with connection.cursor() as cursor:
+        if cause == group:
+            cursor.execute(_BEHIND, [group])
+            return bool(cursor.fetchone()[0] < settings.DLQ_GROUP_BEHIND_MAX)
+        if not cause.startswith(f"{group}/") or "/" in label:
+            return False
+        cursor.execute(_LETTERS, [group, topic, label])
+        return bool(cursor.fetchone()[0] < settings.DLQ_KEY_LETTERS_MAX)
 
 
 def lock_letters(cursor: Any, letter_ids: Sequence[UUID]) -> None:

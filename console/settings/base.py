@@ -415,6 +415,7 @@ REPLAY_STOP_RATIO = 0.2
 REPLAY_LOOP_GUARD = 3
 # A consumer takes so many at once, for so long, unless it renews; it looks this often when it has nothing to do.
 REPLAY_BATCH_ITEMS = 200
+REPLAY_SMALL_BYTES = 16 * 1024  # records up to this size are read in batches, larger ones alone
 REPLAY_LEASE_S = 30
 REPLAY_RENEW_EVERY_S = 5
 REPLAY_LOOK_EVERY_MS = 500

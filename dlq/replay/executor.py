@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import assert_never
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import structlog
 from django.conf import settings
@@ -18,10 +18,11 @@ from django.db import connection, transaction
 from dlq.attempts import Applied, Attempts, Duplicate, Failed, Held, Ignored, ReplayOutcome, Retry, read_scene
 from dlq.domain.failure import describe_failure
 from dlq.pool import Permits
+from dlq.quarantine import close_relieved
 from dlq.replay.leasing import Taken, give_back, renew_leases, settle_left, take_items
 from dlq.replay.selecting import forget_old_previews
 from dlq.replay.sending import send_item
-from dlq.replay.stored import StoredLetter, load_records
+from dlq.replay.stored import StoredLetter, load_records, load_small_records
 from dlq.replay.working import ItemStep, skip_gone
 from dlq.types import FailureClass, ReplayMode
 from relay.facade import PublishError, run_if_due
@@ -60,6 +61,7 @@ class Executor(threading.Thread):
         self._lock = threading.Condition()
         self._queue: deque[Taken] = deque()
         self._held: dict[tuple[object, int], Taken] = {}
+        self._letters: dict[UUID, StoredLetter] = {}
         self._tally: Counter[str] = Counter()
         self._ended = False
         self._resting_until = 0.0
@@ -123,7 +125,9 @@ class Executor(threading.Thread):
                 room = settings.REPLAY_BATCH_ITEMS - len(self._held)
             taken = take_items(self._group, mode, token=self._token, by=self._process, most=max(0, room))
             is_due = is_due or taken is not None
+            letters = load_small_records([item.letter_id for item in taken]) if taken else {}
             with self._lock:
+                self._letters.update(letters)
                 self._held.update({(item.job_id, item.number): item for item in taken or ()})
                 self._queue.extend(taken or ())
                 self._lock.notify_all()
@@ -150,6 +154,7 @@ class Executor(threading.Thread):
             return
         self._next_sweep_at = time.monotonic() + settings.REPLAY_LEASE_S
         settle_left()
+        close_relieved(self._group)
         run_if_due(
             "dlq.forget_previews",
             every_s=settings.DLQ_BUCKET_SWEEP_EVERY_S,
@@ -195,7 +200,9 @@ class Executor(threading.Thread):
         self._announce()
 
     def _replay(self, item: Taken, slot: int) -> str:
-        letter = load_records([item.letter_id]).get(item.letter_id)
+        with self._lock:
+            letter = self._letters.pop(item.letter_id, None)
+        letter = letter or load_records([item.letter_id]).get(item.letter_id)
         if letter is None:
             skip_gone(item, slot)
             return "skipped"
@@ -237,6 +244,7 @@ class Executor(threading.Thread):
             self._queue.clear()
             for item in queued:
                 self._held.pop((item.job_id, item.number), None)
+                self._letters.pop(item.letter_id, None)
         if queued:
             try:
                 give_back(queued, self._token)

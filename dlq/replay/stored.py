@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
 
 from dlq.originals import Originals, unseal
@@ -16,6 +17,8 @@ SELECT id, topic, partition, log_offset, leader_epoch, record_timestamp, origina
     original_headers, topic_id, attempts, event_id, event_type
 FROM dlq_dead_letter WHERE id = ANY(%s)
 """
+
+_SMALL = "AND coalesce(octet_length(original_value), 0) + coalesce(octet_length(original_headers), 0) <= %s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +34,17 @@ class StoredLetter:
 
 def load_records(letter_ids: Sequence[UUID]) -> Mapping[UUID, StoredLetter]:
     """Return the exact records of dead letters, by id; the caller bounds how many."""
+    return _load(_LOAD, [list(letter_ids)])
+
+
+def load_small_records(letter_ids: Sequence[UUID]) -> Mapping[UUID, StoredLetter]:
+    """Return those of them whose values are at most `REPLAY_SMALL_BYTES`: many may be held at once."""
+    return _load(f"{_LOAD} {_SMALL}", [list(letter_ids), settings.REPLAY_SMALL_BYTES])
+
+
+def _load(sql: str, values: list[Any]) -> Mapping[UUID, StoredLetter]:
     with connection.cursor() as cursor:
-        cursor.execute(_LOAD, [list(letter_ids)])
+        cursor.execute(sql, values)
         return {row[0]: _letter(row) for row in cursor.fetchall()}
 
 

@@ -13,11 +13,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from dlq import services
 from dlq.attempts import Applied, Duplicate, Failed, Ignored, ReplayOutcome
 from dlq.domain.failure import Failure
 from dlq.domain.replay_plan import JOINED_FROM
-from dlq.replay.counting import FAILED_SAME, FOLLOWED, add_counts
+from dlq.replay.counting import FAILED_SAME, FOLLOWED, SLOTS, add_counts
 from dlq.replay.leasing import Taken, give_back
 from dlq.types import DeadLetterState, ReplayState, SkipReason
 from dlq.types import ReplayOutcome as Outcome
@@ -36,8 +35,25 @@ UPDATE dlq_replay_item SET outcome = %(outcome)s, why = %(why)s, error_class = %
     same_error = %(same_error)s, settled_at = clock_timestamp(), token = NULL, lease_until = NULL
 WHERE job_id = %(job)s AND number = %(number)s AND outcome = 'running' AND token = %(token)s
 """
+# One statement, since each item pays for it: the item, its dead letter, and both counts.
 _CLOSE = """
-UPDATE dlq_dead_letter SET state = %s, settled_at = clock_timestamp() WHERE id = %s AND state = 'parked'
+WITH item AS (
+    UPDATE dlq_replay_item SET outcome = %(outcome)s, settled_at = clock_timestamp(), token = NULL, lease_until = NULL
+    WHERE job_id = %(job)s AND number = %(number)s AND outcome = 'running' AND token = %(token)s RETURNING 1
+), letter AS (
+    UPDATE dlq_dead_letter SET state = %(state)s, settled_at = clock_timestamp()
+    WHERE id = %(letter)s AND state = 'parked' AND EXISTS (SELECT FROM item) RETURNING 1
+), counted AS (
+    INSERT INTO dlq_replay_count AS c (job_id, what, slot, n)
+    SELECT %(job)s, what, %(slot)s, n FROM unnest(%(what)s::text[], %(n)s::bigint[]) AS new (what, n) ORDER BY what
+    ON CONFLICT (job_id, what, slot) DO UPDATE SET n = c.n + excluded.n
+), total AS (
+    INSERT INTO dlq_counter AS c (topic, group_name, slot, open, parked, duplicates, behind)
+    VALUES (%(topic)s, %(group)s, %(slot)s, -1, 0, %(duplicates)s, %(behind)s)
+    ON CONFLICT (topic, group_name, slot) DO UPDATE SET open = c.open - 1,
+        duplicates = c.duplicates + excluded.duplicates, behind = c.behind + excluded.behind
+)
+SELECT count(*) FROM letter
 """
 _FAIL = """
 UPDATE dlq_dead_letter SET attempts = attempts + 1, replays = replays + 1,
@@ -47,9 +63,11 @@ UPDATE dlq_dead_letter SET attempts = attempts + 1, replays = replays + 1,
 WHERE id = %(id)s AND state = 'parked'
 """
 _NEXT = """
-SELECT id, needs_human FROM dlq_dead_letter WHERE lane = %s AND state = 'parked' AND queue_number IS NOT NULL
+SELECT id, needs_human FROM dlq_dead_letter
+WHERE lane = %s AND state = 'parked' AND queue_number IS NOT NULL AND id <> %s
 ORDER BY queue_number LIMIT 1
 """
+_FREE_LAST = "DELETE FROM dlq_key WHERE lane = %s AND head_id = %s AND letters = 1"
 _LOCK_QUEUE = "SELECT FROM dlq_key WHERE lane = %s FOR UPDATE"
 _FREE = "DELETE FROM dlq_key WHERE lane = %s"
 _MOVE_ON = "UPDATE dlq_key SET head_id = %s, letters = letters - 1, head_at = clock_timestamp() WHERE lane = %s"
@@ -167,23 +185,31 @@ class ItemStep:
     # -- Outcomes ------------------------------------------------------------------------------------------
     def _close(self, cursor: Any, state: DeadLetterState, outcome: Outcome) -> None:
         seen = self._known()
-        self._end_item(cursor, outcome)
-        cursor.execute(_CLOSE, [state.value, self._item.letter_id])
-        if not cursor.rowcount:
-            raise LeaseLost("the dead letter is not parked any more")
         moved = self._move_on(cursor) if seen.is_queued else _Moved()
         if seen.has_blocked and not seen.is_queued:
             self._unblock(cursor, None)
         counts = {outcome.value: 1, FOLLOWED: moved.joined, Outcome.SKIPPED.value: moved.skipped}
-        add_counts(cursor, self._item.job_id, self._slot, {what: n for what, n in counts.items() if n})
-        services.count(
-            seen.group,
-            seen.topic,
-            self._slot,
-            opened=-1,
-            duplicates=int(outcome is Outcome.DEDUPLICATED),
-            behind=-moved.behind,
+        counts = {what: n for what, n in counts.items() if n}
+        cursor.execute(
+            _CLOSE,
+            {
+                "job": self._item.job_id,
+                "number": self._item.number,
+                "token": self._item.token,
+                "letter": self._item.letter_id,
+                "outcome": outcome.value,
+                "state": state.value,
+                "what": list(counts),
+                "n": list(counts.values()),
+                "slot": self._slot % SLOTS,
+                "topic": seen.topic,
+                "group": seen.group,
+                "duplicates": int(outcome is Outcome.DEDUPLICATED),
+                "behind": -moved.behind,
+            },
         )
+        if cursor.fetchone()[0] != 1:
+            raise LeaseLost("the item, or its dead letter, is not ours to end any more")
 
     def _fail(self, cursor: Any, failure: Failure) -> None:
         seen = self._known()
@@ -241,8 +267,12 @@ class ItemStep:
     def _move_on(self, cursor: Any) -> _Moved:
         """Make the next of the queue the head and let it follow, or free the key."""
         seen = self._known()
+        if not seen.has_blocked:
+            cursor.execute(_FREE_LAST, [seen.lane, self._item.letter_id])
+            if cursor.rowcount:
+                return _Moved()
         cursor.execute(_LOCK_QUEUE, [seen.lane])  # who discards locks it too (`dlq.quarantine.lock_letters`)
-        cursor.execute(_NEXT, [seen.lane])
+        cursor.execute(_NEXT, [seen.lane, self._item.letter_id])
         row = cursor.fetchone()
         if row is None:
             cursor.execute(_FREE, [seen.lane])

@@ -132,7 +132,16 @@ def test_a_full_quarantine_holds_the_record_opens_an_incident_and_drops_nothing(
     assert outcomes[:2] == [Parked, Parked]
     assert outcomes[-1] is Held
     assert len(shop.letters()) == outcomes.count(Parked)
-    assert any(i.kind is IncidentKind.QUARANTINE_FULL and shop.group in i.cause for i in list_open_incidents())
+    assert len(incidents(shop)) == 1
+    quarantine.close_relieved(shop.group)
+    assert len(incidents(shop)) == 1
+    setattr(settings, bound, 100)
+    quarantine.close_relieved(shop.group)
+    assert incidents(shop) == []
+
+
+def incidents(shop):
+    return [i for i in list_open_incidents() if i.kind is IncidentKind.QUARANTINE_FULL and shop.group in i.cause]
 
 
 def test_when_the_head_leaves_the_next_is_head_and_the_last_frees_the_key(shop):

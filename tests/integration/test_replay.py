@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection, transaction
 
+from dlq import services
 from dlq.facade import (
     AlreadyStarted,
     BadSelection,
@@ -39,8 +40,10 @@ from dlq.types import (
     ReplayVerdict,
     Selection,
 )
+from relay.facade import declare_topic
+from relay.types import TopicSpec
 from tests.consumers import effects, until, write_effect
-from tests.replays import Shop, in_thread
+from tests.replays import Shop, failure_of, in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -468,3 +471,35 @@ def test_a_job_without_a_consumer_says_what_it_waits_for(shop):
     shop.park(1)
     job = start(shop)
     assert get_replay(job.id).waiting_for == f"waiting for a consumer of {shop.group}"
+
+
+# -- To the topic ------------------------------------------------------------------------------------------
+def test_a_row_that_the_relay_gave_up_is_sent_again_under_its_own_id_and_never_called_applied(shop):
+    declare_topic(TopicSpec(name=shop.topic))
+    event_id = uuid4()
+    record = shop.record(7, key="k7", event_id=event_id)
+    with transaction.atomic(), connection.cursor() as cursor:
+        services.park_unsent(cursor, record, failure_of("refused"), slot=0)
+    letter = DeadLetter.objects.get(topic=shop.topic)
+    job = shop.run(start(shop, [letter.pk]))
+    letter.refresh_from_db()
+    assert (job.mode, job.state, job.sent, job.applied) == (ReplayMode.TOPIC, ReplayState.FINISHED, 1, 0)
+    assert letter.state == "sent"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT topic, key, type, payload FROM relay_outbox WHERE id = %s", [event_id]
+        )  # fmt: skip
+        ((topic, key, event_type, payload),) = cursor.fetchall()
+    assert (topic, bytes(key), event_type, bytes(payload)) == (shop.topic, b"k7", "thing.done", record.value)
+
+
+def test_what_the_outbox_refuses_has_failed_again_and_stays_parked(shop):
+    declare_topic(TopicSpec(name=shop.topic, max_bytes=400))
+    record = shop.record(8, key="k8", value=b"x" * 1_000)
+    with transaction.atomic(), connection.cursor() as cursor:
+        services.park_unsent(cursor, record, failure_of("refused"), slot=0)
+    letter = DeadLetter.objects.get(topic=shop.topic)
+    job = shop.run(start(shop, [letter.pk]))
+    letter.refresh_from_db()
+    assert (job.sent, job.failed) == (0, 1)
+    assert (letter.state, letter.replays, letter.error_class) == ("parked", 1, "relay.errors.RecordTooLarge")
