@@ -3,18 +3,7 @@
 from dlq.applied import AppliedCount, count_applied
 from dlq.attempt_log import AttemptRow, list_attempts
 from dlq.breaker import StaleBreaker, close_breaker, list_breakers
-from dlq.domain.classify import CHAIN_LIMIT, ERROR_KINDS, TRANSIENT_ERRNO, TRANSIENT_HTTP, ErrorKind, shown_name
-from dlq.domain.policy import (
-    BadRetryPolicy,
-    PolicyTarget,
-    RetryPolicy,
-    backoff_s,
-    horizon_s,
-    is_withdrawn,
-    subject_of,
-    target_of,
-)
-from dlq.domain.simulation import Simulation, Tally
+from dlq.copying import get_copy
 from dlq.discarding import (
     BadDiscard,
     Discarded,
@@ -28,6 +17,18 @@ from dlq.discarding import (
     restore_dead_letters,
     restore_discard,
 )
+from dlq.domain.classify import CHAIN_LIMIT, ERROR_KINDS, TRANSIENT_ERRNO, TRANSIENT_HTTP, ErrorKind, shown_name
+from dlq.domain.policy import (
+    BadRetryPolicy,
+    PolicyTarget,
+    RetryPolicy,
+    backoff_s,
+    horizon_s,
+    is_withdrawn,
+    subject_of,
+    target_of,
+)
+from dlq.domain.simulation import Simulation, Tally
 from dlq.domain.triage import (
     FailureGroup,
     FailureGroupDetail,
@@ -40,6 +41,7 @@ from dlq.domain.triage import (
 from dlq.exporting import ExportedLetter, NotExportable, export_dead_letter
 from dlq.foreign import BadImport, ForeignImportError, ImportReport, import_dead_letters
 from dlq.handlers import Tx, UnknownGroup, handler, list_groups
+from dlq.letter_detail import get_dead_letter
 from dlq.losses import BadLossChoice, DataLoss, StaleLoss, choose_after_loss, get_loss, list_open_losses
 from dlq.once import OnceBusy, OnceError, OnceLost, OnceRefused, idempotency_key, once
 from dlq.policy_changes import (
@@ -55,7 +57,6 @@ from dlq.policy_changes import (
     wider_retry_policy,
     withdraw_retry_policy,
 )
-from dlq.letter_detail import get_dead_letter
 from dlq.queries import BadCursor, BadFilter, BadQuery, get_dlq_status, list_dead_letters
 from dlq.relay_parking import find_parked_row
 from dlq.replay.errors import (
@@ -184,6 +185,7 @@ __all__ = [
     "find_group_of",
     "find_parked_row",
     "find_quarantined",
+    "get_copy",
     "get_dead_letter",
     "get_dlq_status",
     "get_failure_group",
@@ -222,10 +224,10 @@ __all__ = [
     "release_key",
     "reopen_group",
     "replay_failed",
-    "resume_replay",
     "restore_dead_letter",
     "restore_dead_letters",
     "restore_discard",
+    "resume_replay",
     "roll_back_retry_policy",
     "run_group",
     "set_replay_rate",

@@ -25,7 +25,8 @@ def produce_events(world: World, topic: str, count: int, keys: int) -> float:
             producer.poll(0)
     left = producer.flush(FLUSH_WITHIN_S)
     if failed or left:
-        raise BenchError(f"{len(failed) + left} of {count:,} events were not acknowledged")
+        why = failed[0].str() if failed else f"no answer within {FLUSH_WITHIN_S} s"
+        raise BenchError(f"{len(failed) + left} of {count:,} events were not acknowledged: {why}")
     return time.perf_counter() - began
 
 
