@@ -191,7 +191,9 @@ def test_a_dead_letter_is_shown_by_digests_and_a_timeline(line):
     assert [(name, part.length) for name, part in found.headers] == [
         ("event-id", 36), ("event-type", 10), ("published-at", 13), ("x", None),
     ]  # fmt: skip
-    assert [words.split()[0] for _, words in found.timeline] == ["published", "written", "parked"]
+    said = [words.split()[0] for _, words in found.timeline]
+    assert [word for word in said if word != "try"] == ["published", "written", "parked"]
+    assert said[-1] == "parked"
     assert found.similar == 0
     assert get_dead_letter(uuid.uuid4()) is None
 
