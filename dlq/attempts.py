@@ -63,11 +63,15 @@ class DeadlinePassed(TimeoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A record to work on. `is_stored`: it comes from the waiting rows. `to_store`: put it there instead of trying."""
+    """A record to work on. `is_stored`: it comes from the waiting rows, and `topic_id` with it.
+
+    `to_store`: put it there instead of trying.
+    """
 
     record: ConsumerRecord
     slot: int
     is_stored: bool = False
+    topic_id: str | None = None
     to_store: bool = False
 
 
@@ -221,7 +225,8 @@ class Attempts:
             return Retry(name_class(error), retry_after_s(error))
 
     def _work(self, delivery: Delivery) -> Outcome:
-        task = self._prepare(delivery.record, delivery.slot, self._ask_topic_id(delivery.record.place.topic))
+        topic_id = delivery.topic_id if delivery.is_stored else self._ask_topic_id(delivery.record.place.topic)
+        task = self._prepare(delivery.record, delivery.slot, topic_id)
         if task is None:
             return self._pass_over(delivery) if delivery.is_stored else Ignored()
         if task.spec is None or delivery.to_store:
@@ -557,7 +562,7 @@ class Attempts:
         subject = Subject(
             group=self._group,
             record=record,
-            topic_id=self._ask_topic_id(record.place.topic),
+            topic_id=delivery.topic_id,
             lane=None if record.key is None else lane_of(self._group, record.place.topic, record.key),
             handler="",
             event_id=find_event_id(record),

@@ -244,8 +244,9 @@ class BreakerBook:
 
     def note_open(self, handler: str) -> None:
         """Remember that the row says open; until when is read at the next refresh."""
-        at = time.monotonic() + settings.CONSUMER_BREAKER_REFRESH_S
-        if not self._get(handler).is_open:
+        now, known = time.monotonic(), self._get(handler)
+        if not known.is_open or known.probe_at <= now:
+            at = now + settings.CONSUMER_BREAKER_REFRESH_S
             self._note(handler, _Known(is_open=True, is_dirty=True, probe_at=at))
 
     def _get(self, handler: str) -> _Known:

@@ -62,8 +62,9 @@ class Keeper(threading.Thread):
             connection.close()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread; waits a moment for an errand that runs."""
         self._ended.set()
+        self.join(1)
 
     def _turn(self) -> None:
         self._was_loaded = False
@@ -108,7 +109,7 @@ class Keeper(threading.Thread):
             limit=settings.CONSUMER_STORED_HERE - self._shelf.count_stored(),
             limit_bytes=settings.CONSUMER_BUFFER_BYTES // 4,
         )
-        taken = [self._shelf.add_stored(stored.id, stored.record) for stored in records]
+        taken = [self._shelf.add_stored(stored.id, stored.record, stored.topic_id) for stored in records]
         self._was_loaded = any(taken)
 
     def _check_room(self) -> None:

@@ -98,7 +98,8 @@ CROSS JOIN LATERAL (
 WHERE b.id <> ALL(%(but)s) ORDER BY b.id
 """
 _READ = """
-SELECT id, topic, partition, log_offset, leader_epoch, timestamp_ms, original_key, original_value, original_headers
+SELECT id, topic, partition, log_offset, leader_epoch, timestamp_ms, original_key, original_value, original_headers,
+    topic_id
 FROM dlq_waiting WHERE id = ANY(%s) AND stored ORDER BY id
 """
 _SIZE = """
@@ -108,7 +109,8 @@ SELECT count(*), coalesce(sum(size_bytes), 0)::bigint FROM (
 _FORGET_PASSED = """
 DELETE FROM dlq_waiting w USING dlq_position p
 WHERE NOT w.stored AND p.group_name = w.group_name AND p.topic = w.topic AND p.partition = w.partition
-  AND p.topic_id IS NOT DISTINCT FROM w.topic_id AND w.log_offset < p.next_offset
+  AND CASE WHEN p.topic_id IS NOT DISTINCT FROM w.topic_id THEN w.log_offset < p.next_offset
+      ELSE w.created_at < p.updated_at END
   AND p.updated_at < clock_timestamp() - make_interval(secs => %s)
 """
 _HOLDS = """
@@ -169,10 +171,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A stored record as it was delivered, with its row's number."""
+    """A stored record as it was delivered, with its row's number and the broker's id of its topic then."""
 
     id: int
     record: ConsumerRecord
+    topic_id: str | None
 
 
 # -- One record, under its key's lock ------------------------------------------------------------------------
@@ -333,7 +336,7 @@ def _fitting(sizes: dict[int, int], limit: int, limit_bytes: int) -> list[int]:
 
 
 def _stored_record(row: tuple[Any, ...]) -> StoredRecord:
-    number, topic, partition, offset, leader_epoch, timestamp_ms, key, value, headers = row
+    number, topic, partition, offset, leader_epoch, timestamp_ms, key, value, headers, topic_id = row
     originals = Originals(key=_bytes(key), value=_bytes(value), headers=_bytes(headers))
     opened_key, opened_value, opened_headers = unseal(originals)
     record = ConsumerRecord(
@@ -345,7 +348,7 @@ def _stored_record(row: tuple[Any, ...]) -> StoredRecord:
         value=opened_value,
         headers=opened_headers,
     )
-    return StoredRecord(number, record)
+    return StoredRecord(number, record, topic_id)
 
 
 # -- The whole group -----------------------------------------------------------------------------------------
@@ -358,7 +361,7 @@ def is_room_full(group: str) -> bool:
 
 
 def forget_passed() -> None:
-    """Delete rows of delivered records that a person moved their group past; Kafka does not deliver them again."""
+    """Delete rows of delivered records that do not come again: the group was moved past them, or the topic is gone."""
     with connection.cursor() as cursor:
         cursor.execute(_FORGET_PASSED, [settings.CONSUMER_WAITING_PASSED_S])
 

@@ -346,7 +346,13 @@ class GroupRun:
     def _work(self, slot: int) -> None:
         try:
             while (job := self._shelf.take()) is not None:
-                delivery = Delivery(record=job.record, slot=slot, is_stored=job.row is not None, to_store=job.to_store)
+                delivery = Delivery(
+                    record=job.record,
+                    slot=slot,
+                    is_stored=job.row is not None,
+                    topic_id=job.topic_id,
+                    to_store=job.to_store,
+                )
                 with self._permits:
                     outcome = self._attempts.work(delivery)
                 self._settle(job, outcome)

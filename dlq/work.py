@@ -30,7 +30,9 @@ class Lot:
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """A record on its way to being finished: delivered, or stored (then `row` is its waiting row's number).
+    """A record on its way to being finished: delivered, or stored: then `row` is its waiting row's number.
+
+    `topic_id` of a stored one is the broker's id of its topic when it was delivered.
 
     `tries` in a row that could not even be noted. `held_by`: the handler whose breaker holds it. `to_store`: its bytes
     go to the database instead of a try.
@@ -40,6 +42,7 @@ class Job:
     lot: Lot
     lane: Hashable
     row: int | None = None
+    topic_id: str | None = None
     tries: int = 0
     started_at: float = 0.0
     waits_for: str = ""
@@ -145,7 +148,7 @@ class Shelf:
             self._lock.notify()
             return True
 
-    def add_stored(self, row: int, record: ConsumerRecord) -> bool:
+    def add_stored(self, row: int, record: ConsumerRecord, topic_id: str | None = None) -> bool:
         """Take a stored record; False when its partition is not ours or it is here already.
 
         Add a key's in order; they go before its delivered ones, which go behind them by the database's rule.
@@ -155,7 +158,7 @@ class Shelf:
             if lot is None or row in self._rows:
                 return False
             lane = (record.place, record.offset if record.key is None else record.key)
-            job = Job(record, lot, lane, row=row)
+            job = Job(record, lot, lane, row=row, topic_id=topic_id)
             self._rows.add(row)
             self._jobs.add(job)
             self._lanes.put_before(lane, job, lambda other: other.row is None)

@@ -10,7 +10,17 @@ from dlq.retrying import list_holds
 from dlq.types import Ordering, Permanent
 from relay.facade import label_key, list_open_incidents
 from relay.types import IncidentKind
-from tests.consumers import Child, Line, effects, make_effect_table, running, until, write_effect
+from tests.consumers import (
+    Child,
+    Line,
+    admin,
+    effects,
+    make_effect_table,
+    make_topic,
+    running,
+    until,
+    write_effect,
+)
 from tests.waiting import attempts_noted, by_key, make_due, set_policy, unaccounted, waiting
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -198,6 +208,26 @@ def test_stored_records_run_on_while_their_partition_changes_hands(make_line, se
         with running(line, down.work):
             until(lambda: not waiting(line))
     assert by_key(effects(line)) == {"a": list(range(0, 80, 2)), "b": list(range(1, 80, 2))}
+
+
+def test_stored_records_outlive_their_topic(make_line, settings):
+    settings.CONSUMER_BUFFER_RECORDS = 20
+    line = make_line()
+    set_policy(line, base_s=600.0, max_s=600.0)
+    down = Downstream(keys={"held"})
+    line.put_many((n, "held", 0) for n in range(30))
+    with running(line, down.work):
+        until(lambda: line.committed() == 30)
+    client = admin()
+    client.delete_topics([line.topic])[line.topic].result(30)
+    until(lambda: line.topic not in client.list_topics(timeout=5).topics)
+    make_topic(name=line.topic)
+    down.up.set()
+    make_due(line)
+    line.put(30, key="held")
+    with running(line, down.work):
+        until(lambda: len(effects(line)) == 31)
+    assert by_key(effects(line)) == {"held": list(range(31))}
 
 
 def test_no_more_records_of_a_key_wait_than_may_and_nothing_is_dropped(make_line, settings):
