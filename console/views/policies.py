@@ -28,7 +28,6 @@ from console.policy_scopes import (
     PolicyView,
     Scope,
     compare,
-    gives_up_words,
     read_whole,
     schedule_words,
     simulate_document,
@@ -39,7 +38,7 @@ from console.views.acts import refuse_act
 from console.views.asking import answer_ask
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
-from console.words import number_words
+from console.words import duration_words, number_words
 from dlq import facade as dlq
 from dlq.facade import PolicyLine, PolicySimulation
 from relay import facade as relay
@@ -368,9 +367,13 @@ def _line(line: PolicyLine) -> Line:
         address=SCOPES["consumer"].address(dlq.subject_of(target)),
         source=source_words(line),
         line=line,
-        gives_up=gives_up_words(dlq.horizon_s(line.policy)),
-        gives_up_unknown=gives_up_words(dlq.horizon_s(line.policy, line.policy.unknown_attempts)),
+        gives_up=_after(dlq.horizon_s(line.policy)),
+        gives_up_unknown=_after(dlq.horizon_s(line.policy, line.policy.unknown_attempts)),
     )
+
+
+def _after(seconds: float) -> str:
+    return duration_words(seconds) if seconds else "at once"
 
 
 def _wider_words(scope: Scope, view: PolicyView) -> str:

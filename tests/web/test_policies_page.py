@@ -87,7 +87,7 @@ def test_the_list_says_whose_policy_counts_for_each_target(as_role, group, topic
     assert f"{group} 4 " in words
     assert "its own, version 1" in words
     assert f"from {group}, version 1" in words  # its topic and event type
-    assert "Everything 10 42 m 35 s after the first failure" in words
+    assert "Everything 10 42 m 35 s 3 attempts, 15 s quarantine" in words
     assert f"{topic} 10 5.0 s block its key none the settings' values" in words
 
 
