@@ -13,7 +13,7 @@ log = structlog.get_logger(__name__)
 
 CHANNEL = "relay_outbox"
 LOCK_CLASS = 7203001
-"""First key of the advisory locks; the same number is in the trigger of migration 0004."""
+"""First key of the advisory locks; the same number is in the trigger of migration 0013."""
 SLOTS = 16
 """Writers spread over the slots by their backend's id, so that two of them seldom meet; a sleeper holds all."""
 

@@ -451,6 +451,8 @@ class Runner:
             self._with_bell(Bell.disarm)
         if engine.unacked and not engine.queue and not engine.is_draining and not self.circuit.is_open:
             engine.send_now(settings.RELAY_SEND_NOW_MS / 1000)
+            if worked:
+                self.stopping.wait(settings.RELAY_PACE_MS / 1000)
         elif worked or engine.eager:
             return
         elif engine.unacked:
@@ -477,7 +479,7 @@ class Runner:
         """How long to wait before the next look: short where the bell would ring at once."""
         if not self._is_busy():
             return settings.RELAY_IDLE_WAIT_MS
-        return settings.RELAY_BUSY_WAIT_MS if self._bell is None else settings.RELAY_BELL_SPARED_MS
+        return settings.RELAY_BUSY_WAIT_MS if self._bell is None else settings.RELAY_PACE_MS
 
     def _may_arm(self) -> bool:
         """Tell whether the bell may be set again: NOTIFY lets writers commit one by one, so a busy runner polls."""

@@ -258,7 +258,7 @@ RELAY_BELL_IDLE_S = 5  # the server ends a sleeper's session that is silent for 
 RELAY_BELL_LOCK_MS = 200
 # NOTIFY lets writers commit one by one: under traffic the bell is set so often, and looks come instead.
 RELAY_BELL_MAX_PER_S = 20
-RELAY_BELL_SPARED_MS = 3
+RELAY_PACE_MS = 3  # between two looks under traffic without a backlog: the processor is the writers', too
 RELAY_TOPIC_FACTS_S = 60
 RELAY_TOPIC_RECHECK_S = 2
 RELAY_TASK_OVERLAP_S = 2
