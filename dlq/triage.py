@@ -36,22 +36,29 @@ Row = Mapping[str, Any]
 
 # One row a group; `c` has a few rows a fingerprint once they are folded.
 _COUNTED = """
+per_fingerprint AS (
+    SELECT fingerprint, max(last_at) AS last_at, sum(n)::bigint AS total,
+      coalesce(sum(n) FILTER (WHERE state = 'parked'), 0)::bigint AS open,
+      coalesce(sum(n) FILTER (WHERE state = 'applied'), 0)::bigint AS applied,
+      coalesce(sum(n) FILTER (WHERE state = 'sent'), 0)::bigint AS sent,
+      coalesce(sum(n) FILTER (WHERE state = 'discarded'), 0)::bigint AS discarded
+    FROM dlq_group_count
+    WHERE (%(topic)s = '' OR topic = %(topic)s) AND (%(group)s = '' OR group_name = %(group)s)
+      AND (%(number)s::bigint IS NULL OR fingerprint IN (
+        SELECT fingerprint FROM dlq_failure_group WHERE coalesce(merged_into_id, number) = %(number)s))
+    GROUP BY fingerprint),
 counted AS (
-    SELECT coalesce(g.merged_into_id, g.number) AS number, count(DISTINCT g.number) AS fingerprints,
-      min(g.first_seen_at) AS first_at, max(c.last_at) AS last_at, coalesce(sum(c.n), 0)::bigint AS total,
-      coalesce(sum(c.n) FILTER (WHERE c.state = 'parked'), 0)::bigint AS open,
-      coalesce(sum(c.n) FILTER (WHERE c.state = 'applied'), 0)::bigint AS applied,
-      coalesce(sum(c.n) FILTER (WHERE c.state = 'sent'), 0)::bigint AS sent,
-      coalesce(sum(c.n) FILTER (WHERE c.state = 'discarded'), 0)::bigint AS discarded,
-      (array_agg(DISTINCT c.topic) FILTER (WHERE c.topic IS NOT NULL))[:%(names)s] AS topics,
-      (array_agg(DISTINCT c.group_name) FILTER (WHERE c.topic IS NOT NULL))[:%(names)s] AS group_names
-    FROM dlq_failure_group g LEFT JOIN dlq_group_count c ON c.fingerprint = g.fingerprint
-    WHERE (%(topic)s = '' OR c.topic = %(topic)s) AND (%(group)s = '' OR c.group_name = %(group)s)
+    SELECT coalesce(g.merged_into_id, g.number) AS number, count(*) AS fingerprints, min(g.first_seen_at) AS first_at,
+      max(c.last_at) AS last_at, coalesce(sum(c.total), 0)::bigint AS total, coalesce(sum(c.open), 0)::bigint AS open,
+      coalesce(sum(c.applied), 0)::bigint AS applied, coalesce(sum(c.sent), 0)::bigint AS sent,
+      coalesce(sum(c.discarded), 0)::bigint AS discarded
+    FROM dlq_failure_group g LEFT JOIN per_fingerprint c ON c.fingerprint = g.fingerprint
+    WHERE (%(topic)s = '' AND %(group)s = '' OR c.fingerprint IS NOT NULL)
       AND (%(number)s::bigint IS NULL OR coalesce(g.merged_into_id, g.number) = %(number)s)
     GROUP BY 1),
 found AS (
-    SELECT h.*, k.fingerprints, k.first_at, k.last_at, k.total, k.open, k.applied, k.sent, k.discarded, k.topics,
-      k.group_names, coalesce(h.snoozed_until > clock_timestamp(), false) AS is_snoozed
+    SELECT h.*, k.fingerprints, k.first_at, k.last_at, k.total, k.open, k.applied, k.sent, k.discarded,
+      coalesce(h.snoozed_until > clock_timestamp(), false) AS is_snoozed
     FROM counted k JOIN dlq_failure_group h ON h.number = k.number
     WHERE %(text)s = '' OR concat_ws(' ', h.name, h.error_class, h.error_message, h.handler, h.note, h.owner,
       'G-' || h.number) ILIKE %(text)s)
@@ -337,7 +344,6 @@ def _values(wanted: GroupFilter) -> dict[str, Any]:
         "topic": wanted.topic,
         "group": wanted.group,
         "number": None,
-        "names": settings.DLQ_GROUP_PLACES,
     }
 
 
@@ -384,8 +390,6 @@ def _group(row: Row, now: datetime, windows: Sequence[Window], hours: Sequence[t
         last_seen_at=row["last_at"],
         windows=windows,
         hours=hours,
-        topics=row["topics"] or [],
-        groups=row["group_names"] or [],
         merged=row["fingerprints"] - 1,
     )
 

@@ -113,8 +113,6 @@ class FailureGroup:
     last_seen_at: datetime | None
     windows: Sequence[Window]
     hours: Sequence[tuple[datetime, float]]
-    topics: Sequence[str]
-    groups: Sequence[str]
     owner: str
     note: str
     snoozed_until: datetime | None
