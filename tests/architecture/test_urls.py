@@ -367,5 +367,6 @@ def test_every_action_is_used_by_a_page_or_an_act():
         Action.TRIAGE_GROUPS,
         Action.CLOSE_BREAKER,
         Action.MANAGE_API_TOKENS,
+        Action.SET_RETRY_POLICY,
     }
     assert used == set(Action)
