@@ -18,6 +18,7 @@ from console.models import AuditEntry
 from console.permissions import GRANTS, Action
 from console.permissions import Group as Role
 from console.roles import sync_roles
+from dlq import facade as dlq
 from relay import facade
 from relay.types import IncidentKind, TopicSpec
 from tests.web.pages import know_group
@@ -89,6 +90,20 @@ def held_replay(status, *, get=405, **data):
 
 TOPIC = facade.declare_topic(TopicSpec(name="urls-topic")).name
 WHY = "the broker is being moved"
+SETS_POLICIES = statuses(groups_with(Action.SET_RETRY_POLICY), 303)
+A_POLICY = {
+    "max_attempts": "4",
+    "unknown_attempts": "2",
+    "base_s": "5",
+    "factor": "2",
+    "max_s": "60",
+    "jitter": "0.2",
+    "retry_after_max_s": "60",
+    "ordering": "block",
+    "overrides": "",
+    "seen": "0",
+    "reason": WHY,
+}
 
 TABLE = {
     "now": page(),
@@ -214,19 +229,6 @@ TABLE = {
     ),
     "relay_key_retry": asked(Action.RETRY_ROWS, found=422, position="POSITION"),
     "relay_row_skip": asked(Action.SKIP_ROW, found=422, position="POSITION", reason=WHY),
-    "relay_policy": asked(
-        Action.SET_RELAY_POLICY,
-        query=f"?topic={TOPIC}",
-        topic=TOPIC,
-        on_failed="block",
-        max_attempts="3",
-        first_retry_s="5",
-        seen="0",
-        reason=WHY,
-    ),
-    "relay_ingress": asked(
-        Action.SET_RELAY_POLICY, query=f"?topic={TOPIC}", topic=TOPIC, max_age_s="60", max_rows="", seen="0", reason=WHY
-    ),
     "lag_allowed": act(Action.SET_ALLOWED_LAG, group="claim-workers", topic="claims", seen="50", value="75"),
     "healthz": Line(get=everyone(200)),
     "readyz": Line(get=everyone(200)),
@@ -293,6 +295,12 @@ def prepared(name, line):
     if name == "relay_key_resume":
         facade.pause_key(TOPIC, b"k", actor="somebody", reason="a test")
         data["key_label"] = facade.label_key(b"k")
+    if name in {"policy_withdraw", "policy_roll_back"}:
+        for version in range(1 if name == "policy_withdraw" else 2):
+            document = dlq.get_retry_policy(dlq.PolicyTarget()).policy.as_json() | {"max_attempts": 5 + version}
+            dlq.set_retry_policy(
+                dlq.PolicyTarget(), document, expected_version=version, actor="somebody", reason="a test"
+            )
     if name in {"relay_topic_retry", "relay_key_retry", "relay_row_skip"}:
         event = facade.publish(TOPIC, key="k", type="t", payload=1)
         with connection.cursor() as cursor:
