@@ -89,7 +89,7 @@ def _item(request: HttpRequest, page: _Page, incidents: Sequence[IncidentView]) 
 
 def _is_current(path: str, page: _Page, url: str) -> bool:
     """Whether the path is the page's or under it; what is under one page may be under a nearer one."""
-    if path == url or url == "/":
+    if url in (path, "/"):
         return path == url
     if not page.under:
         return path.startswith(url)

@@ -141,7 +141,6 @@ def park_record(
         return _write_dead_letter(cursor, {**values, "queued": quarantines and record.key is not None}, slot)
 
 
-
 def park_unsent(cursor: Any, record: ConsumerRecord, failure: Failure, *, slot: int) -> bool:
     """Park an outbox row that the relay gave up, in the transaction of its cursor; False = it was parked before.
 

@@ -201,8 +201,8 @@ RELAY_ROUND_ROWS = 2_000
 RELAY_PUMP_ROWS = 1_000  # handed to Kafka's client before its reports are served again
 RELAY_LATE_ROWS = 1_000
 RELAY_MAX_UNACKED_ROWS = 10_000
-# New objects before Python's cycle collector looks at them (its own value is 700). Rows in the air live for a moment and
-# form no cycles; looking for some took a third of the relay's time.
+# New objects before Python's cycle collector looks at them (its own value is 700). Rows in the air live for a moment
+# and form no cycles; looking for some took a third of the relay's time.
 RELAY_GC_YOUNG_OBJECTS = 50_000
 RELAY_CHECKPOINT_EVERY_MS = 200
 RELAY_CHECKPOINT_EVERY_ROWS = 5_000

@@ -174,7 +174,7 @@ class Allowance:
 
 
 def allow(rate_per_s: float | None, unused_s: float, wanted: int) -> Allowance:
-    """Return what a rate allows after `unused_s` seconds without use; a quarter of a second of it is saved, or one item."""
+    """Return what a rate allows after `unused_s` seconds without use; a quarter of a second is saved, or one item."""
     if rate_per_s is None:
         return Allowance(items=wanted)
     saved_s = min(unused_s, max(_SAVED_S, 1 / rate_per_s))

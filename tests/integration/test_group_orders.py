@@ -3,8 +3,8 @@
 import pytest
 
 from dlq.facade import (
-    BadLossChoice,
     AlreadyStopped,
+    BadLossChoice,
     NotStopped,
     StaleLoss,
     UnknownGroup,
