@@ -5,13 +5,22 @@ from random import Random
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from console.demo import traffic as traffic_module
 from console.demo.models import Claim, Customer, Effect
 from console.demo.rates import change_rates, read_rates
 from console.demo.story import invent_person
-from console.demo.traffic import Act, Traffic, choose_act, ensure_customers, perform, purge_old_rows
+from console.demo.traffic import (
+    Act,
+    Traffic,
+    choose_act,
+    choose_customer,
+    ensure_customers,
+    perform,
+    purge_old_rows,
+)
 
 SEED = 1
 
@@ -69,7 +78,16 @@ def test_a_repeated_publish_has_the_same_event_id_and_one_claim(person, outbox):
 
 def test_customers_are_made_once(person):
     ensure_customers(SEED)
-    assert Customer.objects.count() == 200
+    assert Customer.objects.count() == settings.DEMO_CUSTOMERS + settings.DEMO_BROKEN_CUSTOMERS
+
+
+def test_what_is_parked_comes_from_few_customers_who_send_nothing_else():
+    random = Random(1)
+    senders = {act: {choose_customer(random, act, SEED).number for _ in range(2_000)} for act in Act}
+    broken = senders[Act.OPEN_POISON] | senders[Act.SEND_MALFORMED]
+    assert len(broken) == settings.DEMO_BROKEN_CUSTOMERS
+    assert len(senders[Act.OPEN]) == settings.DEMO_CUSTOMERS
+    assert not broken & (senders[Act.OPEN] | senders[Act.OPEN_TWICE] | senders[Act.OPEN_SLOW] | senders[Act.ROLL_BACK])
 
 
 def test_acts_are_drawn_by_their_shares(db):
@@ -119,7 +137,7 @@ def wait_until(condition, within_s=15):
 
 
 def test_rates_are_followed_while_the_traffic_runs(running, outbox):
-    wait_until(lambda: Customer.objects.count() == 200)
+    wait_until(lambda: Customer.objects.count() == settings.DEMO_CUSTOMERS + settings.DEMO_BROKEN_CUSTOMERS)
     assert Claim.objects.count() == 0
     change_rates({"rate": 100, "rollbacks": 0.2})
     wait_until(lambda: running.done[Act.ROLL_BACK] >= 5 and running.done[Act.OPEN] >= 20)
