@@ -152,7 +152,7 @@ def report_full(full: QuarantineFull) -> None:
         meaning="Further records of the key stay in Kafka, in order; at last their partition waits with them. Nothing"
         " is dropped.",
         action="Release or discard what is parked. The records go on by themselves.",
-        link="/dead-letters/quarantine/",
+        link="/quarantine/",
     )
 
 
