@@ -48,8 +48,6 @@ class FailureGroupShape(Shape):
     first_seen_at = serializers.DateTimeField()
     last_seen_at = serializers.DateTimeField(allow_null=True)
     windows = WindowShape(many=True)
-    topics = serializers.ListField(child=serializers.CharField())
-    groups = serializers.ListField(child=serializers.CharField())
     owner = serializers.CharField()
     note = serializers.CharField()
     snoozed_until = serializers.DateTimeField(allow_null=True)
