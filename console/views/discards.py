@@ -29,7 +29,7 @@ SAMPLES = 5
 
 
 @require_POST
-@permitted(Action.VIEW)
+@permitted(Action.DISCARD_DEAD_LETTERS)
 def freeze(request: HttpRequest) -> HttpResponse:
     """Freeze what was marked (`ids`, or `scope=matching` with the list's `query`) and lead to the question."""
     back = safe_next(request, reverse("dead_letters"))
