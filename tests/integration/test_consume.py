@@ -293,7 +293,7 @@ def test_a_partition_with_a_long_backlog_does_not_starve_the_others(db_table, se
 
     line = Line(partitions=2)
     line.put_many((n, f"k{n}", 0) for n in range(300))
-    line.put_many((1_000 + n, f"k{n}", 1) for n in range(20))
+    line.put_many((1_000 + n, f"other{n}", 1) for n in range(20))  # a key is in one partition only
     # Five places on the shelf are partition 0's, and wait; six threads, so that one is left for partition 1.
     with running(line, work, concurrency=6):
         until(lambda: line.committed(1) == 20)
