@@ -305,7 +305,7 @@ class Shelf:
             else:
                 job.waits_for, job.held_by, job.is_full = why, held_by, is_full
                 self._held[job] = time.monotonic() + after_s
-                self._lanes.put_back(job.lane, job, self._held[job])
+                self._lanes.put_back(job.lane, job, self._held[job], lambda other: other.row is not None)
             self._lock.notify_all()
 
     # -- Under the lock --

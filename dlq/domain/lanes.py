@@ -63,10 +63,18 @@ class Lanes(Generic[T]):
         if lane in self._queues:
             self._ready.append(lane)
 
-    def put_back(self, lane: Hashable, item: T, due: float) -> None:
-        """Return the head of a busy lane to its place; the whole lane waits until `due`."""
+    def put_back(self, lane: Hashable, item: T, due: float, goes_before: Callable[[T], bool] = lambda _: False) -> None:
+        """Return the head of a busy lane to its place; the whole lane waits until `due`.
+
+        What was put before it meanwhile stays before it (`goes_before`), and then the lane runs at once.
+        """
         self._busy.discard(lane)
-        self._queues.setdefault(lane, deque()).appendleft(item)
+        queue = self._queues.setdefault(lane, deque())
+        place = next((number for number, other in enumerate(queue) if not goes_before(other)), len(queue))
+        queue.insert(place, item)
+        if place:
+            self._ready.append(lane)
+            return
         self._due[lane] = due
         self._pushed += 1
         heapq.heappush(self._heap, (due, self._pushed, lane))

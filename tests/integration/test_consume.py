@@ -370,6 +370,7 @@ def test_a_member_that_stops_leaves_what_it_had_not_begun_to_the_next(line):
         line.put(number)
     with running(line, slow, concurrency=1) as member:
         assert started.wait(30)
+        until(lambda: facts_of(member).get("queued") == "4")
         member.stop.set()
         until(lambda: facts_of(member).get("queued") == "0")
         release.set()

@@ -85,6 +85,21 @@ ACTS = st.lists(
 )
 
 
+def test_a_busy_item_returns_behind_what_goes_first_and_its_lane_runs_at_once():
+    lanes = Lanes()
+    lanes.put("a", "live 30")
+    lanes.put("a", "live 31")
+    assert lanes.take(0) == ("a", "live 30")
+    for item in ("stored 1", "stored 2"):
+        lanes.put_before("a", item, lambda other: other.startswith("live"))
+    lanes.put_back("a", "live 30", 600, lambda other: other.startswith("stored"))
+    taken = []
+    while (found := lanes.take(1)) is not None:
+        taken.append(found[1])
+        lanes.done("a")
+    assert taken == ["stored 1", "stored 2", "live 30", "live 31"]
+
+
 @given(ACTS)
 def test_each_lane_keeps_its_order_and_nothing_is_lost(acts):
     lanes, now, count = Lanes(), 0.0, 0
