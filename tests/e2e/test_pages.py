@@ -180,8 +180,14 @@ def test_the_sign_in_page_does_not_scroll_sideways_at_320_px(open_page, script):
     assert hidden_width(open_page(None, "/sign-in/", viewport=NARROW, java_script_enabled=script)) == 0
 
 
+WIDE = """[...document.querySelectorAll('body *')]
+  .filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth)
+  .map((one) => `${one.tagName} ${one.className} ${one.id} ${one.textContent.trim().slice(0, 40)}`).slice(-8)"""
+
+
 def hidden_width(page):
     """How many pixels lie beside the window. (What tests evaluate runs also where a page's own scripts do not.)"""
+    print(page.evaluate(WIDE))  # shown when the test fails
     return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
