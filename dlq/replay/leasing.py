@@ -192,7 +192,7 @@ def _step(cursor: Any, due: _Due, mode: ReplayMode, *, token: UUID, by: str, mos
     running = cursor.fetchone()[0]
     counts = read_counts(cursor, due.id)
     step = next_step(_progress(due, counts, running), _limits())
-    if step.stop:
+    if step.stop and not _is_over(cursor, due):  # else there is nothing left to stop
         return _stop(cursor, due, step)
     wanted = most if step.most is None else min(most, step.most)
     allowed = allow(due.rate_per_s, due.unused_s, wanted)

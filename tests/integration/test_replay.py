@@ -123,6 +123,13 @@ def test_a_replay_stops_by_itself_when_the_first_one_fails_again(shop):
     assert set(states(shop)) == {"applied"}
 
 
+def test_a_replay_of_one_that_fails_again_is_finished_since_nothing_is_left_to_stop(shop):
+    shop.park_many(range(1))
+    shop.work = refuse
+    job = shop.run(start(shop))
+    assert (job.state, job.failed, job.why) == (ReplayState.FINISHED, 1, "")
+
+
 def test_a_replay_stops_by_itself_when_too_many_of_many_fail(shop):
     shop.park_many(range(100))
 
