@@ -114,9 +114,11 @@ def test_a_repeat_after_a_crash_is_no_inversion():
     assert count_outcomes(**run).order_inversions == 0
 
 
-def test_a_run_in_which_nothing_was_delivered_twice_proves_nothing():
+def test_a_run_in_which_nothing_came_twice_proves_nothing():
     run = clean_run()
     run["records"].pop()
+    assert not count_outcomes(**run).faults(expected=6)  # a killed consumer read some again
+    run["duplicates_skipped"] = 0
     assert any("delivered twice" in fault for fault in count_outcomes(**run).faults(expected=6))
 
 
