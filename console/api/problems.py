@@ -13,7 +13,7 @@ from rest_framework.views import exception_handler
 from console.actions.base import ActDenied, BadInput, StaleAct
 from console.filters import BadFilter
 from console.views.errors import request_id
-from dlq.facade import BadQuery
+from dlq.facade import BadGroupQuery, BadQuery
 
 CONTENT_TYPE = "application/problem+json"
 _TITLES = {
@@ -70,7 +70,7 @@ def _own_status(error: Exception) -> int:
         return 403
     if isinstance(error, StaleAct):
         return 409
-    if isinstance(error, BadQuery | BadFilter):
+    if isinstance(error, BadQuery | BadGroupQuery | BadFilter):
         return 422
     return 404 if isinstance(error, NotThere) else 0
 

@@ -6,14 +6,6 @@ from console.models import AuditAction, AuditEntry
 from dlq.facade import PolicyTarget, subject_of
 from dlq.models import DeadLetter
 from tests.api.test_replays import Caller
-from tests.replays import Shop
-
-
-@pytest.fixture
-def shop(db):
-    made = Shop()
-    yield made
-    made.drop()
 
 
 @pytest.fixture
@@ -58,6 +50,7 @@ def test_failure_groups_are_listed_and_shown(ada, shop):
     assert group["error_class"] == "tests.first"
     assert ada.get(f"/api/v1/failure-groups/{group['number']}/").json()["number"] == group["number"]
     assert ada.get("/api/v1/failure-groups/", show="lost").status_code == 422
+    assert ada.get("/api/v1/failure-groups/", cursor="not one of ours").status_code == 422
 
 
 def test_a_policy_is_set_from_what_was_seen_rolled_back_and_withdrawn(ada, shop):
