@@ -14,6 +14,7 @@ from django.db import connection
 
 from console.permissions import Action, Denied, may
 
+Actor = User | AbstractBaseUser | AnonymousUser
 _TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
@@ -37,7 +38,7 @@ class StaleAct(ActError):
     """What the form was made from has changed since."""
 
 
-def require(actor: User | AbstractBaseUser | AnonymousUser, action: Action) -> User:
+def require(actor: Actor, action: Action) -> User:
     """The actor as a user, or `ActDenied` with the reason."""
     decision = may(actor, action)
     if isinstance(decision, Denied) or not isinstance(actor, User):

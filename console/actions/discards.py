@@ -3,26 +3,23 @@
 Above `DLQ_SECOND_PERSON_ABOVE` a discard becomes a request; `console.actions.dlq` lets another person confirm it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import User
 from django.db import transaction
 
-from console.actions.base import BadInput, StaleAct, require, require_reason, take_turn
+from console.actions.base import Actor, BadInput, StaleAct, require, require_reason
+from console.actions.letters import ask_second, refusals
 from console.audit import record_act
 from console.models import AuditAction, SecondAct, SecondRequest
 from console.permissions import Action
 from console.replay_words import filter_words
-from console.second_person import Wish, find_waiting, keep_wish
+from console.second_person import Wish
 from console.words import count_words
 from dlq import facade as dlq
 from dlq.facade import Discarded
 from dlq.types import ReplayPreview, Selection
-
-Actor = User | AbstractBaseUser | AnonymousUser
 
 
 def freeze_discard(actor: Actor, selection: Selection) -> ReplayPreview:
@@ -32,7 +29,7 @@ def freeze_discard(actor: Actor, selection: Selection) -> ReplayPreview:
         ActDenied, BadInput (nothing matches, too much does, or several consumer groups).
     """
     person = require(actor, Action.DISCARD_DEAD_LETTERS)
-    with _refusals():
+    with refusals():
         return dlq.preview_replay(selection, rate_per_s=None, actor=person.get_username())
 
 
@@ -44,7 +41,7 @@ def discard_frozen(actor: Actor, preview_id: UUID, *, reason: str) -> Discarded 
         ActDenied, BadInput (no reason, or too many), StaleAct (nothing of it is parked any more, or it has expired).
     """
     person, reason = require(actor, Action.DISCARD_DEAD_LETTERS), require_reason(reason)
-    with _refusals():
+    with refusals():
         preview = dlq.get_preview(preview_id)
         if preview.total > settings.DLQ_SECOND_PERSON_ABOVE:
             return _ask(person, preview, reason)
@@ -60,7 +57,7 @@ def carry_out_discard(row: SecondRequest, person: User) -> str:
         BadInput, StaleAct.
     """
     preview_id = UUID(row.preview)
-    with _refusals():
+    with refusals():
         preview = dlq.get_preview(preview_id)
         done = dlq.discard_dead_letters(preview_id, reason=row.reason, actor=row.asked_by, second=person.get_username())
     _record(person, done, preview, row.reason, asked_by=row.asked_by, request=row.pk)
@@ -75,7 +72,7 @@ def restore_dead_letter(actor: Actor, dead_letter_id: UUID, *, reason: str) -> N
         ActDenied, BadInput (no reason), StaleAct (it is not discarded, or its date is over).
     """
     person, reason = require(actor, Action.DISCARD_DEAD_LETTERS), require_reason(reason)
-    with _refusals():
+    with refusals():
         dlq.restore_dead_letter(dead_letter_id, reason=reason, actor=person.get_username())
     record_act(
         person, AuditAction.DEAD_LETTER_RESTORED, kind="dead letter", object_id=str(dead_letter_id), reason=reason
@@ -87,10 +84,6 @@ def _ask(person: User, preview: ReplayPreview, reason: str) -> SecondRequest:
         raise BadInput("selection", f"At most {settings.DLQ_DISCARD_MAX:,} are discarded at once; narrow the filter.")
     if preview.expired or preview.job_id is not None:
         raise StaleAct("This selection was used, or has expired. Select again.")
-    take_turn(f"second:{preview.id}")
-    waiting = find_waiting(SecondAct.DISCARD, str(preview.id))
-    if waiting is not None:
-        raise StaleAct(f"{waiting.asked_by} has asked a second person for this already: request {waiting.pk}.")
     wish = Wish(
         act=SecondAct.DISCARD,
         preview=str(preview.id),
@@ -100,10 +93,7 @@ def _ask(person: User, preview: ReplayPreview, reason: str) -> SecondRequest:
         reason=reason,
         valid_until=preview.expires_at,
     )
-    row = keep_wish(wish, person)
-    facts = {"act": row.act, "count": row.count, "preview": row.preview}
-    record_act(person, AuditAction.SECOND_ASKED, kind="second_request", object_id=str(row.pk), reason=reason, **facts)
-    return row
+    return ask_second(person, wish)
 
 
 def discard_words(preview: ReplayPreview) -> str:
@@ -128,13 +118,3 @@ def _record(person: User, done: Discarded, preview: ReplayPreview, reason: str, 
         preview=str(preview.id),
         **detail,
     )
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except (dlq.BadSelection, dlq.BadQuery) as bad:
-        raise BadInput("selection", str(bad)) from bad
-    except (dlq.DiscardError, dlq.UnknownReplay) as stale:
-        raise StaleAct(str(stale)) from stale

@@ -4,26 +4,24 @@ An act on more than `DLQ_SECOND_PERSON_ABOVE` dead letters becomes a request, wh
 done in the transaction that writes the answer.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 
-from console.actions.base import ActDenied, BadInput, StaleAct, require, require_reason, take_turn
+from console.actions.base import ActDenied, Actor, StaleAct, require, require_reason
 from console.actions.discards import carry_out_discard
+from console.actions.letters import ask_second, record_request, refusals
 from console.audit import record_act
 from console.models import AuditAction, SecondAct, SecondRequest, SecondState
 from console.permissions import Action, token_scope
 from console.replay_words import scope_words
-from console.second_person import Wish, decide, find_waiting, keep_wish, lock_waiting
+from console.second_person import Wish, decide, lock_waiting
 from dlq import facade as dlq
 from dlq.types import ReplayJob, ReplayPreview, Selection
 
-Actor = User | AbstractBaseUser | AnonymousUser
 NEEDED = {SecondAct.REPLAY: Action.REPLAY_DEAD_LETTERS, SecondAct.DISCARD: Action.DISCARD_DEAD_LETTERS}
 
 
@@ -49,7 +47,7 @@ def preview_replay(actor: Actor, selection: Selection, *, rate_per_s: float | No
         ActDenied, BadInput (nothing matches, too much does, several groups; or the rate cannot be).
     """
     person = require(actor, Action.REPLAY_DEAD_LETTERS)
-    with _refusals():
+    with refusals():
         return dlq.preview_replay(selection, rate_per_s=rate_per_s, actor=person.get_username())
 
 
@@ -60,7 +58,7 @@ def preview_failed(actor: Actor, job_id: UUID, *, rate_per_s: float | None) -> R
         ActDenied, BadInput (nothing of it failed), StaleAct (there is no such replay).
     """
     person = require(actor, Action.REPLAY_DEAD_LETTERS)
-    with _refusals():
+    with refusals():
         return dlq.replay_failed(job_id, rate_per_s=rate_per_s, actor=person.get_username())
 
 
@@ -74,7 +72,7 @@ def start_replay(actor: Actor, preview_id: UUID, *, rate_per_s: float | None, re
         ActDenied, BadInput (the rate, or no reason), StaleAct (started before, expired, or nothing of it can run).
     """
     person = require(actor, Action.REPLAY_DEAD_LETTERS)
-    with _refusals():
+    with refusals():
         preview = dlq.get_preview(preview_id)
     return _start(person, preview, AuditAction.REPLAY_STARTED, rate_per_s=rate_per_s, reason=reason)
 
@@ -88,7 +86,7 @@ def release_key(actor: Actor, key_id: UUID, *, rate_per_s: float | None = None, 
     """
     person = require(actor, Action.RELEASE_KEY)
     reason = require_reason(reason)
-    with _refusals():
+    with refusals():
         preview = dlq.preview_release(key_id, rate_per_s=rate_per_s, actor=person.get_username())
     return _start(person, preview, AuditAction.KEY_RELEASED, rate_per_s=rate_per_s, reason=reason)
 
@@ -101,7 +99,7 @@ def pause_replay(actor: Actor, job_id: UUID, *, seen: int, reason: str = "") -> 
         ActDenied, StaleAct (it changed since, or does not run).
     """
     person, reason = require(actor, Action.REPLAY_DEAD_LETTERS), _optional_reason(reason)
-    with _refusals():
+    with refusals():
         job = dlq.pause_replay(job_id, expected_version=seen, reason=reason, actor=person.get_username())
     _record_job(person, AuditAction.REPLAY_PAUSED, job, reason)
     return job
@@ -116,8 +114,8 @@ def resume_replay(actor: Actor, job_id: UUID, *, seen: int, reason: str = "") ->
     """
     person = require(actor, Action.REPLAY_DEAD_LETTERS)
     reason = _optional_reason(reason)
-    with _refusals():
-        job = dlq.resume_replay(job_id, expected_version=seen, reason=reason, actor=person.get_username())
+    with refusals():
+        job = dlq.resume_replay(job_id, expected_version=seen, actor=person.get_username())
     _record_job(person, AuditAction.REPLAY_RESUMED, job, reason)
     return job
 
@@ -130,7 +128,7 @@ def cancel_replay(actor: Actor, job_id: UUID, *, seen: int, reason: str) -> Repl
         ActDenied, BadInput (no reason), StaleAct (it changed since, or has ended).
     """
     person, reason = require(actor, Action.REPLAY_DEAD_LETTERS), require_reason(reason)
-    with _refusals():
+    with refusals():
         job = dlq.cancel_replay(job_id, expected_version=seen, reason=reason, actor=person.get_username())
     _record_job(person, AuditAction.REPLAY_CANCELLED, job, reason)
     return job
@@ -144,7 +142,7 @@ def set_replay_rate(actor: Actor, job_id: UUID, *, seen: int, rate_per_s: float 
         ActDenied, BadInput (the rate), StaleAct (it changed since, or has ended).
     """
     person = require(actor, Action.REPLAY_DEAD_LETTERS)
-    with _refusals("rate_per_s"):
+    with refusals("rate_per_s"):
         before = dlq.get_replay(job_id).rate_per_s
         job = dlq.set_replay_rate(job_id, rate_per_s=rate_per_s, expected_version=seen, actor=person.get_username())
     _record_job(person, AuditAction.REPLAY_RATE_SET, job, "", before=before, after=rate_per_s)
@@ -198,7 +196,7 @@ def refuse_second(actor: Actor, request_id: int, act: SecondAct, *, reason: str)
     if row.asked_by_id == person.pk:
         raise ActDenied("You asked for this yourself: withdraw it instead.")
     decide(row, SecondState.REFUSED, person, answer=reason)
-    _record_request(person, AuditAction.SECOND_REFUSED, row, reason)
+    record_request(person, AuditAction.SECOND_REFUSED, row, reason)
     return row
 
 
@@ -214,7 +212,7 @@ def withdraw_second(actor: Actor, request_id: int, act: SecondAct) -> SecondRequ
     if row.asked_by_id != person.pk:
         raise ActDenied(f"{row.asked_by} asked for this: refuse it instead.")
     decide(row, SecondState.WITHDRAWN, person)
-    _record_request(person, AuditAction.SECOND_WITHDRAWN, row, "")
+    record_request(person, AuditAction.SECOND_WITHDRAWN, row, "")
     return row
 
 
@@ -243,7 +241,7 @@ def _require_asker(row: SecondRequest, act: SecondAct) -> None:
 def _carry_out(row: SecondRequest, person: User) -> str:
     if row.act == SecondAct.DISCARD:
         return carry_out_discard(row, person)
-    with _refusals():
+    with refusals():
         job = dlq.start_replay(
             UUID(row.preview),
             rate_per_s=row.options.get("rate_per_s"),
@@ -263,7 +261,7 @@ def _start(
     reason = require_reason(reason) if size > settings.DLQ_REASON_ABOVE else _optional_reason(reason)
     if preview.needs_second:
         return Asked(_ask(person, preview, rate_per_s=rate_per_s, reason=reason))
-    with _refusals():
+    with refusals():
         job = dlq.start_replay(preview.id, rate_per_s=rate_per_s, reason=reason, actor=person.get_username())
     _record_job(person, action, job, reason)
     return Started(job)
@@ -272,10 +270,6 @@ def _start(
 def _ask(person: User, preview: ReplayPreview, *, rate_per_s: float | None, reason: str) -> SecondRequest:
     if preview.expired or preview.job_id is not None:
         raise StaleAct("This preview was used, or has expired. Preview again.")
-    take_turn(f"second:{preview.id}")
-    waiting = find_waiting(SecondAct.REPLAY, str(preview.id))
-    if waiting is not None:
-        raise StaleAct(f"{waiting.asked_by} has asked a second person for this already: request {waiting.pk}.")
     wish = Wish(
         act=SecondAct.REPLAY,
         preview=str(preview.id),
@@ -285,9 +279,7 @@ def _ask(person: User, preview: ReplayPreview, *, rate_per_s: float | None, reas
         reason=reason,
         valid_until=preview.expires_at,
     )
-    row = keep_wish(wish, person)
-    _record_request(person, AuditAction.SECOND_ASKED, row, reason)
-    return row
+    return ask_second(person, wish)
 
 
 def _optional_reason(text: str) -> str:
@@ -297,19 +289,3 @@ def _optional_reason(text: str) -> str:
 def _record_job(person: User, action: AuditAction, job: ReplayJob, reason: str, **detail: object) -> None:
     facts = {"group": job.group, "total": job.total, "rate_per_s": job.rate_per_s, "preview": str(job.preview_id)}
     record_act(person, action, kind="replay", object_id=str(job.id), reason=reason, **facts, **detail)
-
-
-def _record_request(person: User, action: AuditAction, row: SecondRequest, reason: str) -> None:
-    facts = {"act": row.act, "count": row.count, "asked_by": row.asked_by, "preview": row.preview}
-    record_act(person, action, kind="second_request", object_id=str(row.pk), reason=reason, **facts)
-
-
-@contextmanager
-def _refusals(field: str = "selection") -> Iterator[None]:
-    """Turn what dlq refuses into what an act refuses, with its words."""
-    try:
-        yield
-    except (dlq.BadSelection, dlq.BadQuery) as bad:
-        raise BadInput(field, str(bad)) from bad
-    except dlq.ReplayError as stale:
-        raise StaleAct(str(stale)) from stale

@@ -1,9 +1,8 @@
 """Acts on incidents: check -> service -> audit, in one transaction."""
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import transaction
 
-from console.actions.base import StaleAct, require
+from console.actions.base import Actor, StaleAct, require
 from console.audit import record_act
 from console.models import AuditAction
 from console.permissions import Action
@@ -11,7 +10,7 @@ from relay import facade
 
 
 @transaction.atomic
-def acknowledge_incident(actor: User | AbstractBaseUser | AnonymousUser, incident_id: int) -> None:
+def acknowledge_incident(actor: Actor, incident_id: int) -> None:
     """Say that `actor` looks after an open incident. It stays open until what is wrong is right again.
 
     One that tells of what has happened, such as a broken order, is closed by that.

@@ -1,10 +1,10 @@
 """Acts on consumer groups: check -> service -> audit, in one transaction."""
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import User
 from django.db import transaction
 
-from console.actions.base import BadInput, StaleAct, require, require_reason, take_turn
+from console.actions.base import Actor, BadInput, StaleAct, require, require_reason, take_turn
 from console.audit import record_act
 from console.models import AuditAction
 from console.permissions import Action
@@ -19,9 +19,7 @@ FAILED_NAMED = 20
 
 
 @transaction.atomic
-def set_allowed_lag(
-    actor: User | AbstractBaseUser | AnonymousUser, group: str, value: int, *, seen: int | None = None
-) -> None:
+def set_allowed_lag(actor: Actor, group: str, value: int, *, seen: int | None = None) -> None:
     """Set how many offsets a partition of `group` may lag behind and still be called ok.
 
     `seen` is the value that the person's form showed; None = the act does not depend on it.
@@ -42,7 +40,7 @@ def set_allowed_lag(
     record_act(person, AuditAction.LAG_ALLOWED_SET, kind="group", object_id=group, before=before, after=value)
 
 
-def rewind_group(actor: User | AbstractBaseUser | AnonymousUser, token: str, *, reason: str) -> list[RewindOutcome]:
+def rewind_group(actor: Actor, token: str, *, reason: str) -> list[RewindOutcome]:
     """Do the rewind of a preview, when nothing has changed since; what became of each partition.
 
     Kafka takes no part in a transaction, so the audit row is committed first: a crash afterwards leaves an order
@@ -74,7 +72,7 @@ def rewind_group(actor: User | AbstractBaseUser | AnonymousUser, token: str, *, 
 
 
 @transaction.atomic
-def stop_group(actor: User | AbstractBaseUser | AnonymousUser, group: str, *, reason: str) -> None:
+def stop_group(actor: Actor, group: str, *, reason: str) -> None:
     """Let the consumers of a group of Signalbox finish what runs, leave the group and wait.
 
     Raises:
@@ -92,7 +90,7 @@ def stop_group(actor: User | AbstractBaseUser | AnonymousUser, group: str, *, re
 
 
 @transaction.atomic
-def start_group(actor: User | AbstractBaseUser | AnonymousUser, group: str) -> None:
+def start_group(actor: Actor, group: str) -> None:
     """Let the consumers of a stopped group join it again.
 
     Raises:
@@ -110,7 +108,7 @@ def start_group(actor: User | AbstractBaseUser | AnonymousUser, group: str) -> N
 
 @transaction.atomic
 def settle_data_loss(
-    actor: User | AbstractBaseUser | AnonymousUser,
+    actor: Actor,
     loss_id: int,
     choice: str,
     *,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import User
 from django.db import transaction
 
-from console.actions.base import BadInput, StaleAct, require, require_reason
+from console.actions.base import Actor, BadInput, StaleAct, require, require_reason
 from console.audit import record_act
 from console.models import AuditAction
 from console.policy_scopes import Document, Scope
@@ -15,8 +15,6 @@ from dlq.facade import BadRetryPolicy
 from relay import facade as relay
 from relay.facade import BadPolicy, BadReason, StalePolicy, UnknownTopic
 from relay.types import PolicyScope
-
-Actor = User | AbstractBaseUser | AnonymousUser
 
 
 @transaction.atomic

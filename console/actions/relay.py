@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import User
 from django.db import transaction
 
-from console.actions.base import BadInput, StaleAct, require, require_reason, take_turn
+from console.actions.base import Actor, BadInput, StaleAct, require, require_reason, take_turn
 from console.audit import record_act
 from console.models import AuditAction
 from console.permissions import Action
@@ -22,8 +22,6 @@ from relay.facade import (
     TooManyPauses,
     UnknownTopic,
 )
-
-Actor = User | AbstractBaseUser | AnonymousUser
 
 
 @transaction.atomic

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import User
 from django.db import transaction
 
-from console.actions.base import BadInput, StaleAct, require
+from console.actions.base import Actor, BadInput, StaleAct, require
 from console.audit import record_act
 from console.models import ApiToken, AuditAction
 from console.permissions import Action
@@ -18,9 +18,7 @@ NAME_CHARS = 80
 
 
 @transaction.atomic
-def make_api_token(
-    actor: User | AbstractBaseUser | AnonymousUser, *, person: str, name: str, actions: Sequence[str], days: int
-) -> MadeToken:
+def make_api_token(actor: Actor, *, person: str, name: str, actions: Sequence[str], days: int) -> MadeToken:
     """Make a token for `person` that may `actions` (codenames), for so many days. Its secret is in the answer only.
 
     Raises:
@@ -47,7 +45,7 @@ def make_api_token(
 
 
 @transaction.atomic
-def revoke_api_token(actor: User | AbstractBaseUser | AnonymousUser, prefix: str) -> ApiToken:
+def revoke_api_token(actor: Actor, prefix: str) -> ApiToken:
     """End a token at once.
 
     Raises:

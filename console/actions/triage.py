@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import User
 from django.db import transaction
 
-from console.actions.base import BadInput, StaleAct, require
+from console.actions.base import Actor, BadInput, StaleAct, require
 from console.audit import record_act
 from console.models import AuditAction
 from console.permissions import Action
 from dlq import facade
 from dlq.facade import BadGroupChange, FailureGroup, NoSuchGroup, StaleGroup
-
-Actor = User | AbstractBaseUser | AnonymousUser
 
 
 def require_group(number: int) -> FailureGroup:
