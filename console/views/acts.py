@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_POST
 
 from console.actions.base import ActDenied, BadInput, StaleAct
 from console.actions.incidents import acknowledge_incident
-from console.views.page import render_page, safe_next
+from console.views.page import render_page, safe_next, see_other
 
 
 def run_act(request: HttpRequest, act: Callable[[], None], *, done: str, back: str) -> HttpResponse:
@@ -27,9 +27,7 @@ def run_act(request: HttpRequest, act: Callable[[], None], *, done: str, back: s
     except BadInput as bad:
         return refuse_act(request, 422, "This cannot be done as it stands", bad, back)
     messages.success(request, done)
-    response = HttpResponseRedirect(back)
-    response.status_code = 303
-    return response
+    return see_other(back)
 
 
 @require_POST

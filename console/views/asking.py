@@ -5,14 +5,18 @@ from dataclasses import replace
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
+from django.views.decorators.http import require_http_methods
 
 from console.actions.base import ActDenied, BadInput, StaleAct, require
 from console.asks import Ask
 from console.permissions import Action, may
 from console.views.acts import refuse_act
-from console.views.page import render_page, safe_next
+from console.views.page import render_page, safe_next, see_other
+
+asks = require_http_methods(["GET", "HEAD", "POST"])
+"""What a question's address takes."""
 
 
 def answer_ask(
@@ -51,9 +55,19 @@ def answer_ask(
             return refuse_act(request, 422, "This cannot be done as it stands", bad, back)
         return _render(request, question, back, area, wrong=bad)
     messages.success(request, done)
-    response = HttpResponseRedirect(lead(found) if lead else back)
-    response.status_code = 303
-    return response
+    return see_other(lead(found) if lead else back)
+
+
+def read_seen(given: QueryDict) -> int:
+    """The version that the form was made from.
+
+    Raises:
+        BadInput: it is not there.
+    """
+    text = given.get("seen", "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise BadInput("seen", "The form does not say which state it was made from. Go back and load the page again.")
+    return int(text)
 
 
 def _render(request: HttpRequest, question: Ask, back: str, area: str, wrong: BadInput | None = None) -> HttpResponse:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -68,8 +68,8 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
         "is_filtered": bool(chips),
         "exact_count": _exact_count(wanted, {name for name, _, _ in chips}, status),
         "filter_query": _filter_query(request.GET),
-        "replay_url": _url_of("replay_preview"),
-        "discard_url": _url_of("dead_letters_discard"),
+        "replay_url": reverse("replay_preview"),
+        "discard_url": reverse("dead_letters_discard"),
         "counts_shown": settings.DLQ_COUNT_ROWS,
         "groups": _names(status, 1),
         "topics": _names(status, 0),
@@ -94,7 +94,7 @@ def dead_letter(request: HttpRequest, dead_letter_id: UUID) -> HttpResponse:
         "row": found.row,
         "as_of": as_of,
         "restorable": None if isinstance(discards, Fault) else next((d for d in discards if d.is_restorable), None),
-        "replay_url": _url_of("replay_preview"),
+        "replay_url": reverse("replay_preview"),
         "discard_url": reverse("dead_letters_discard"),
     }
     return render_page(request, "dead_letters/detail.html", context)
@@ -138,14 +138,6 @@ def _filter_query(query: QueryDict) -> str:
     kept = QueryDict(mutable=True)
     kept.update({name: text for name in ("state", *NAMES) if (text := query.get(name, "").strip())})
     return kept.urlencode()
-
-
-def _url_of(name: str) -> str:
-    """The address of an act; empty where this installation does not have it."""
-    try:
-        return reverse(name)
-    except NoReverseMatch:
-        return ""
 
 
 def _without(query: QueryDict, name: str) -> str:

@@ -5,10 +5,10 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_POST
 
 from console.actions import discards as acts
 from console.actions.base import ActDenied, ActError, StaleAct
@@ -17,14 +17,13 @@ from console.filters import BadFilter
 from console.models import SecondRequest
 from console.permissions import Action
 from console.views.acts import refuse_act
-from console.views.asking import answer_ask
-from console.views.page import permitted, safe_next
+from console.views.asking import answer_ask, asks
+from console.views.page import permitted, safe_next, see_other
 from console.views.replays import read_selection
 from console.words import clock_words, count_words, number_words
 from dlq import facade as dlq
 from dlq.types import ReplayPreview, ReplayVerdict
 
-asks = require_http_methods(["GET", "HEAD", "POST"])
 SAMPLES = 5
 
 
@@ -43,9 +42,7 @@ def freeze(request: HttpRequest) -> HttpResponse:
         return refuse_act(request, 422, "This selection cannot be discarded", bad, back)
     query = QueryDict(mutable=True)
     query["next"] = back
-    response = HttpResponseRedirect(f"{reverse('dead_letters_discard_ask', args=[found.id])}?{query.urlencode()}")
-    response.status_code = 303
-    return response
+    return see_other(f"{reverse('dead_letters_discard_ask', args=[found.id])}?{query.urlencode()}")
 
 
 @asks

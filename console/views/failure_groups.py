@@ -10,7 +10,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from console.actions import triage as acts
 from console.actions.base import BadInput
@@ -19,7 +19,7 @@ from console.faults import Fault, read_or_fault
 from console.filters import BadFilter, read_choice, read_text
 from console.permissions import Action
 from console.views.acts import run_act
-from console.views.asking import answer_ask
+from console.views.asking import answer_ask, asks
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
 from console.words import clock_words, count_words
@@ -38,8 +38,6 @@ from dlq.facade import (
     list_failure_groups,
 )
 from relay.types import Aspect, Verdict
-
-asks = require_http_methods(["GET", "HEAD", "POST"])
 
 SHOW_WORDS = {
     GroupShow.TODO: "open, not snoozed",

@@ -5,7 +5,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
 
@@ -36,6 +36,13 @@ def safe_next(request: HttpRequest, default: str = "/") -> str:
     hosts = {request.get_host()}
     is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=hosts, require_https=request.is_secure())
     return wanted if is_ours else default
+
+
+def see_other(address: str) -> HttpResponse:
+    """Lead to a page after an act: it is read anew, and a reload does nothing twice."""
+    response = HttpResponseRedirect(address)
+    response.status_code = 303
+    return response
 
 
 def render_page(

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from console.actions import policies as acts
 from console.actions.base import ActDenied, BadInput, StaleAct, require
@@ -35,16 +35,15 @@ from console.policy_scopes import (
 )
 from console.policy_words import Said, say_simulation
 from console.views.acts import refuse_act
-from console.views.asking import answer_ask
+from console.views.asking import answer_ask, asks
 from console.views.lists import refuse_filter
-from console.views.page import permitted, render_page
+from console.views.page import permitted, render_page, see_other
 from console.words import duration_words, number_words
 from dlq import facade as dlq
 from dlq.facade import PolicyLine, PolicySimulation
 from relay import facade as relay
 from relay.types import PolicyScope, PolicyVersion
 
-asks = require_http_methods(["GET", "HEAD", "POST"])
 BY_ERROR_SHOWN = 20
 
 
@@ -52,7 +51,6 @@ BY_ERROR_SHOWN = 20
 class Preview:
     """What a draft changes, and what it would have done; `simulation` is None where tries are not recorded."""
 
-    document: Document
     changes: Sequence[Change]
     schedule: str = ""
     simulation: PolicySimulation | None = None
@@ -140,7 +138,9 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
 @permitted(Action.VIEW)
 def policy_errors(request: HttpRequest) -> HttpResponse:
     """How errors are classified: the table that the consumers use."""
-    kinds = [(kind, TREATMENT_WORDS[kind.found], [dlq.shown_name(name) for name in kind.names]) for kind in _kinds()]
+    kinds = [
+        (kind, TREATMENT_WORDS[kind.found], [dlq.shown_name(name) for name in kind.names]) for kind in dlq.ERROR_KINDS
+    ]
     context = {
         "kinds": kinds,
         "statuses": sorted(dlq.TRANSIENT_HTTP),
@@ -148,10 +148,6 @@ def policy_errors(request: HttpRequest) -> HttpResponse:
         "chain": dlq.CHAIN_LIMIT,
     }
     return render_page(request, "policies/errors.html", context)
-
-
-def _kinds() -> Sequence[dlq.ErrorKind]:
-    return dlq.ERROR_KINDS
 
 
 # -- The editor --------------------------------------------------------------------------------------------
@@ -181,9 +177,7 @@ def policy_edit(request: HttpRequest, slug: str) -> HttpResponse:
     except BadInput as bad:
         return _editor(request, scope, view, given, wrong=bad)
     messages.success(request, f"Version {version} of the policy of {view.title} is in force. {scope.obeyed}")
-    response = HttpResponseRedirect(scope.address(view.subject))
-    response.status_code = 303
-    return response
+    return see_other(scope.address(view.subject))
 
 
 def _editor(
@@ -221,10 +215,9 @@ def _preview(scope: Scope, view: PolicyView, given: QueryDict) -> Preview:
     document = scope.read(view.subject, given)
     changes = compare(scope, view.document, document)
     if scope.kept_as is not PolicyScope.CONSUMER:
-        return Preview(document=document, changes=changes)
+        return Preview(changes=changes)
     found = _simulate(view.subject, document, given)
     return Preview(
-        document=document,
         changes=changes,
         schedule=schedule_words(document),
         simulation=found,

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from console.actions import dlq as acts
 from console.actions.base import BadInput, StaleAct
@@ -15,14 +15,12 @@ from console.asks import Ask
 from console.faults import Fault, read_or_fault
 from console.filters import BadFilter, read_name, read_text
 from console.permissions import Action
-from console.views.asking import answer_ask
+from console.views.asking import answer_ask, asks, read_seen
 from console.views.lists import refuse_filter
 from console.views.page import permitted, render_page
 from console.words import count_words, duration_words, number_words
 from dlq import facade as dlq
-from dlq.types import BreakerState, BreakerView, QuarantinedKey, QuarantineFilter
-
-asks = require_http_methods(["GET", "HEAD", "POST"])
+from dlq.types import BreakerView, QuarantinedKey, QuarantineFilter
 
 
 @require_safe
@@ -40,14 +38,14 @@ def quarantined(request: HttpRequest) -> HttpResponse:
     except (BadFilter, dlq.BadCursor) as refused:
         back = reverse("quarantined")
         return refuse_filter(request, f"{str(refused).rstrip('.')}.", page="Quarantined keys", back=back)
-    breakers = read_or_fault("The breakers could not be read", dlq.list_breakers)
+    breakers = read_or_fault("The breakers could not be read", dlq.list_breakers, only_open=True)
     context = {
         "page": page,
         "rows": [] if isinstance(page, Fault) else [(key, key.letters - 1) for key in page.keys],
         "wanted": wanted,
         "is_filtered": bool(wanted.group or wanted.topic or wanted.key_label),
         "is_first": not cursor,
-        "breakers": breakers if isinstance(breakers, Fault) else _open(breakers),
+        "breakers": breakers,
         "breakers_fault": breakers if isinstance(breakers, Fault) else None,
         "groups": sorted(spec.name for spec in dlq.list_groups()),
     }
@@ -135,7 +133,7 @@ def close_breaker(request: HttpRequest) -> HttpResponse:
             request.user,
             given.get("group", ""),
             given.get("handler", ""),
-            seen=_seen(given),
+            seen=read_seen(given),
             reason=given.get("reason", ""),
         ),
         done="The breaker is closed: its records are tried again at once.",
@@ -171,10 +169,6 @@ def _breaker(given: QueryDict) -> BreakerView:
     return found
 
 
-def _open(breakers: list[BreakerView]) -> list[BreakerView]:
-    return [b for b in breakers if b.state is BreakerState.OPEN]
-
-
 def _age_s(key: QuarantinedKey) -> float:
     return max(0.0, (timezone.now() - key.quarantined_at).total_seconds())
 
@@ -190,10 +184,3 @@ def _checked(found: Any) -> Any:
     if isinstance(found, dlq.BadCursor):
         raise found
     return found
-
-
-def _seen(given: QueryDict) -> int:
-    text = given.get("seen", "")
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise BadInput("seen", "The form does not say which state it was made from. Go back and load the page again.")
-    return int(text)

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.views.decorators.http import require_http_methods
 
 from console.actions import relay as acts
 from console.actions.base import BadInput, StaleAct
 from console.asks import Ask, Field
 from console.permissions import Action
-from console.views.asking import answer_ask
+from console.views.asking import answer_ask, asks
 from console.views.page import permitted
 from console.words import count_words, duration_words, number_words
 from relay.facade import (
@@ -24,7 +23,6 @@ from relay.facade import (
 )
 from relay.types import DeferredKey, RelayPause, RelayStatus, RowRef
 
-asks = require_http_methods(["GET", "HEAD", "POST"])
 MAX_POSITION = 2**63 - 1
 
 

@@ -6,9 +6,9 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from console.actions import dlq as acts
 from console.actions.base import ActDenied, ActError, BadInput, StaleAct
@@ -28,15 +28,14 @@ from console.replay_words import (
 )
 from console.second_person import SecondView, get_request, list_requests, list_waiting
 from console.views.acts import refuse_act
-from console.views.asking import answer_ask
+from console.views.asking import answer_ask, asks, read_seen
 from console.views.lists import refuse_filter
-from console.views.page import permitted, render_page, safe_next
+from console.views.page import permitted, render_page, safe_next, see_other
 from console.words import count_words, number_words
 from dlq import facade as dlq
 from dlq.types import ReplayJob, ReplayOutcome, ReplayPreview, ReplayVerdict, Selection
 from relay.types import Aspect, Verdict
 
-asks = require_http_methods(["GET", "HEAD", "POST"])
 MATCHING = "matching"
 OUTCOMES = {
     ReplayOutcome.QUEUED: (Aspect.IDLE, "queued"),
@@ -68,7 +67,7 @@ def preview(request: HttpRequest) -> HttpResponse:
         return refuse_act(request, 422, "This selection cannot be read", bad, back)
     except ActError as error:
         return _refuse(request, error, back)
-    return _see_other(reverse("replay_preview_page", args=[found.id]))
+    return see_other(reverse("replay_preview_page", args=[found.id]))
 
 
 @require_safe
@@ -99,8 +98,8 @@ def _start(request: HttpRequest, found: ReplayPreview, rate: float | None, reaso
 def _follow(request: HttpRequest, done: acts.Started | acts.Asked) -> HttpResponse:
     if isinstance(done, acts.Asked):
         messages.info(request, "Nothing is replayed yet: another person has to confirm it.")
-        return _see_other(reverse("second_request", args=[done.request.pk]))
-    return _see_other(reverse("replay", args=[done.job.id]))
+        return see_other(reverse("second_request", args=[done.request.pk]))
+    return see_other(reverse("replay", args=[done.job.id]))
 
 
 def _preview_page(
@@ -117,8 +116,8 @@ def _preview_page(
         "preview": found,
         "scope": scope_words(found, rate),
         "consequences": consequence_words(found),
-        "verdicts": [(judge_verdict(verdict), count) for verdict, count in found.counts.items()],
-        "samples": [(row, judge_verdict(verdict)) for row, verdict in found.samples],
+        "verdicts": _verdicts(found),
+        "samples": _samples(found, SecondAct.REPLAY),
         "size": size,
         "size_words": count_words(size, "dead letter"),
         "rate": request.POST.get("rate_per_s", "" if rate is None else f"{rate:g}"),
@@ -258,8 +257,6 @@ def replay(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "items": [(item, *OUTCOMES[item.outcome]) for item in items.items],
         "page": items,
         "outcome": wanted,
-        "choices": ["any", *(o.value for o in ReplayOutcome)],
-        "pace": pace_words(job.queued + job.running, job.rate_per_s),
         "tried": tried,
         "failed_share": 100 * job.failed / tried if tried else 0.0,
         "stop_share": 100 * settings.REPLAY_STOP_RATIO,
@@ -293,11 +290,11 @@ def resume(request: HttpRequest, job_id: UUID) -> HttpResponse:
 def _hold(request: HttpRequest, job_id: UUID, act: Any, done: str) -> HttpResponse:
     back = reverse("replay", args=[job_id])
     try:
-        act(request.user, job_id, seen=_seen(request.POST), reason=request.POST.get("reason", ""))
+        act(request.user, job_id, seen=read_seen(request.POST), reason=request.POST.get("reason", ""))
     except ActError as error:
         return _refuse(request, error, back)
     messages.success(request, done)
-    return _see_other(back)
+    return see_other(back)
 
 
 @asks
@@ -331,7 +328,7 @@ def cancel(request: HttpRequest, job_id: UUID) -> HttpResponse:
         request,
         Action.REPLAY_DEAD_LETTERS,
         ask,
-        lambda given: acts.cancel_replay(request.user, job_id, seen=_seen(given), reason=given.get("reason", "")),
+        lambda given: acts.cancel_replay(request.user, job_id, seen=read_seen(given), reason=given.get("reason", "")),
         done="The replay is cancelled. What was not begun stays parked.",
         area="Replay jobs",
         home="replays",
@@ -371,7 +368,7 @@ def rate(request: HttpRequest, job_id: UUID) -> HttpResponse:
         request,
         Action.REPLAY_DEAD_LETTERS,
         ask,
-        lambda given: acts.set_replay_rate(request.user, job_id, seen=_seen(given), rate_per_s=_read_rate(given)),
+        lambda given: acts.set_replay_rate(request.user, job_id, seen=read_seen(given), rate_per_s=_read_rate(given)),
         done="The rate is changed.",
         area="Replay jobs",
         home="replays",
@@ -387,7 +384,7 @@ def failed(request: HttpRequest, job_id: UUID) -> HttpResponse:
         found = acts.preview_failed(request.user, job_id, rate_per_s=settings.REPLAY_RATE_OFFERED_PER_S)
     except ActError as error:
         return _refuse(request, error, reverse("replay", args=[job_id]))
-    return _see_other(reverse("replay_preview_page", args=[found.id]))
+    return see_other(reverse("replay_preview_page", args=[found.id]))
 
 
 def _get_job(job_id: UUID) -> ReplayJob:
@@ -437,7 +434,7 @@ def second_confirm(request: HttpRequest, request_id: int) -> HttpResponse:
     except ActError as error:
         return _refuse(request, error, back)
     messages.success(request, "Confirmed: what was asked is done.")
-    return _see_other(reverse("replay", args=[row.outcome]) if row.act == SecondAct.REPLAY else back)
+    return see_other(reverse("replay", args=[row.outcome]) if row.act == SecondAct.REPLAY else back)
 
 
 @require_POST
@@ -450,7 +447,7 @@ def second_refuse(request: HttpRequest, request_id: int) -> HttpResponse:
     except ActError as error:
         return _refuse(request, error, back)
     messages.success(request, "Refused: nothing was done.")
-    return _see_other(back)
+    return see_other(back)
 
 
 @require_POST
@@ -463,7 +460,7 @@ def second_withdraw(request: HttpRequest, request_id: int) -> HttpResponse:
     except ActError as error:
         return _refuse(request, error, back)
     messages.success(request, "Withdrawn: nothing was done.")
-    return _see_other(back)
+    return see_other(back)
 
 
 def _get_request(request_id: int) -> SecondView:
@@ -500,22 +497,9 @@ def _judge_discard(verdict: ReplayVerdict) -> Verdict:
 
 
 # -- Answers -----------------------------------------------------------------------------------------------
-def _seen(given: QueryDict) -> int:
-    text = given.get("seen", "")
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise BadInput("seen", "The form does not say which state it was made from. Go back and load the page again.")
-    return int(text)
-
-
 def _refuse(request: HttpRequest, error: ActError, back: str) -> HttpResponse:
     if isinstance(error, ActDenied):
         raise PermissionDenied(str(error)) from error
     if isinstance(error, StaleAct):
         return refuse_act(request, 409, "It has changed since you looked", error, back)
     return refuse_act(request, 422, "This cannot be done as it stands", error, back)
-
-
-def _see_other(address: str) -> HttpResponse:
-    response = HttpResponseRedirect(address)
-    response.status_code = 303
-    return response
