@@ -27,6 +27,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from django.utils import timezone
 
 from dlq import quarantine, retrying, services
+from dlq.attempt_log import Tried, note_attempt
 from dlq.breaker import BreakerBook, Wait
 from dlq.deadlines import Ticket, Watch
 from dlq.domain.classify import classify, name_class, retry_after_s
@@ -46,7 +47,8 @@ from dlq.domain.retrying import (
     waits_for_ever,
 )
 from dlq.handlers import HandlerSpec, Routes, Tx
-from dlq.policies import PolicyBook, Tried, note_attempt
+from dlq.key_queue import lock_lane
+from dlq.policies import PolicyBook
 from dlq.retrying import Found, Subject
 from dlq.types import AttemptOutcome, FailureClass, Ordering, Result
 from relay.types import ConsumerRecord
@@ -245,19 +247,10 @@ class Attempts:
         spec = self._routes.find(record.place.topic, envelope.event_type) if envelope else None
         if spec is None and broken is None:
             return None
-        event_type = envelope.event_type if envelope else find_event_type(record)
-        subject = Subject(
-            group=self._group,
-            record=record,
-            topic_id=topic_id,
-            lane=None if record.key is None else lane_of(self._group, record.place.topic, record.key),
-            handler=spec.name if spec else "",
-            event_id=envelope.event_id if envelope else find_event_id(record),
-            event_type=event_type,
-        )
+        subject = self._subject(record, topic_id, handler=spec.name if spec else "", envelope=envelope)
         return Task(
             subject=subject,
-            policy=self._policies.find(record.place.topic, event_type),
+            policy=self._policies.find(record.place.topic, subject.event_type),
             slot=slot,
             envelope=envelope,
             spec=spec,
@@ -311,10 +304,23 @@ class Attempts:
             raise _Broken(outcome)
         return self._settle(cursor, task, found, outcome)
 
+    def _subject(
+        self, record: ConsumerRecord, topic_id: str | None, *, handler: str = "", envelope: Envelope | None = None
+    ) -> Subject:
+        return Subject(
+            group=self._group,
+            record=record,
+            topic_id=topic_id,
+            lane=None if record.key is None else lane_of(self._group, record.place.topic, record.key),
+            handler=handler,
+            event_id=envelope.event_id if envelope else find_event_id(record),
+            event_type=envelope.event_type if envelope else find_event_type(record),
+        )
+
     def _lock(self, cursor: Any, task: Task) -> Found:
         """Take the key's lock, then read, in a later statement, what is known of the record."""
         if task.subject.lane is not None:
-            quarantine.lock_key(cursor, self._group, task.subject.record.place.topic, task.subject.record.key or b"")
+            lock_lane(cursor, task.subject.lane)
         return retrying.look_up(cursor, task.subject)
 
     def _divert(self, cursor: Any, task: Task, delivery: Delivery, found: Found) -> Outcome | None:
@@ -558,19 +564,10 @@ class Attempts:
 
     def _pass_over(self, delivery: Delivery) -> Outcome:
         """A stored record whose handler is gone is passed over like any other."""
-        record = delivery.record
-        subject = Subject(
-            group=self._group,
-            record=record,
-            topic_id=delivery.topic_id,
-            lane=None if record.key is None else lane_of(self._group, record.place.topic, record.key),
-            handler="",
-            event_id=find_event_id(record),
-            event_type=find_event_type(record),
-        )
+        subject = self._subject(delivery.record, delivery.topic_id)
         with transaction.atomic(), connection.cursor() as cursor:
-            if record.key is not None:
-                quarantine.lock_key(cursor, self._group, record.place.topic, record.key)
+            if subject.lane is not None:
+                lock_lane(cursor, subject.lane)
             retrying.take_away(cursor, subject, retrying.look_up(cursor, subject))
         return Ignored()
 
@@ -643,7 +640,7 @@ class Attempts:
     def _settle_replay(self, record: ConsumerRecord, step: ReplayStep, outcome: Ignored) -> Ignored | None:
         with transaction.atomic(), connection.cursor() as cursor:
             if record.key is not None:
-                quarantine.lock_key(cursor, self._group, record.place.topic, record.key)
+                lock_lane(cursor, lane_of(self._group, record.place.topic, record.key))
             if not step.begin(cursor):
                 return None
             step.settle(cursor, outcome)

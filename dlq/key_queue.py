@@ -12,8 +12,6 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from dlq.domain.quarantine import lane_of
-
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
 _FIND = """
 SELECT k.head_id, k.letters, d.fingerprint FROM dlq_key k JOIN dlq_dead_letter d ON d.id = k.head_id WHERE k.lane = %s
@@ -36,15 +34,8 @@ class Head:
     fingerprint: str
 
 
-def lock_key(cursor: Any, group: str, topic: str, key: bytes) -> int:
-    """Wait for the key's lock, which ends with the transaction of `cursor`; the number that stands for the key."""
-    lane = lane_of(group, topic, key)
-    lock_lane(cursor, lane)
-    return lane
-
-
 def lock_lane(cursor: Any, lane: int) -> None:
-    """Wait for the lock of a key that is known by its number."""
+    """Wait for the lock of the key that the number stands for; it ends with the transaction of `cursor`."""
     cursor.execute(_LOCK, [lane])
 
 

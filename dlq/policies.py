@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import structlog
 from django.conf import settings
 
-from dlq.attempt_log import AttemptRow, Tried, list_attempts, note_attempt
 from dlq.domain.policy import (
     BadRetryPolicy,
     PolicyBounds,
@@ -23,8 +22,6 @@ from dlq.domain.policy import (
 from dlq.types import Ordering
 from relay.facade import list_current_policies
 from relay.types import PolicyScope
-
-__all__ = ["AttemptRow", "PolicyBook", "Tried", "default_policy", "list_attempts", "note_attempt", "policy_bounds"]
 
 log = structlog.get_logger(__name__)
 

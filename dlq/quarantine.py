@@ -1,6 +1,6 @@
 """Quarantine: a key with a parked head. Its later records park behind it, in order, until a person releases it.
 
-    lock_key -> find_head -> (none: apply, or park and become the head) | (one: append_behind)
+    lock_lane -> find_head -> (none: apply, or park and become the head) | (one: append_behind)
 
 all in one transaction, so that nothing newer overtakes. The runtime calls it for each record, a replay for each dead
 letter. Whoever discards or restores some calls `lock_letters` before and `settle_queues` after.
@@ -19,7 +19,8 @@ from django.db import connection
 from dlq import services
 from dlq.domain.envelope import find_event_id
 from dlq.domain.failure import Failure
-from dlq.key_queue import Head, find_head, lock_key
+from dlq.key_queue import Head, find_head
+from dlq.retrying import is_applied
 from dlq.types import FailureClass
 from relay.facade import close_incident, label_key, list_open_incidents, open_incident
 from relay.types import ConsumerRecord, IncidentKind
@@ -31,14 +32,12 @@ __all__ = [
     "append_behind",
     "close_relieved",
     "find_head",
-    "lock_key",
     "lock_letters",
     "report_full",
     "settle_queues",
 ]
 
 BEHIND_CLASS = "behind the head of its key"
-_IS_APPLIED = "SELECT EXISTS (SELECT FROM dlq_applied WHERE group_name = %s AND event_id = %s)"
 _BEHIND = "SELECT coalesce(sum(behind), 0)::bigint FROM dlq_counter WHERE group_name = %s"
 _LETTERS = """
 SELECT coalesce(max(letters), 0) FROM dlq_key WHERE group_name = %s AND topic = %s AND key_label = %s
@@ -93,7 +92,7 @@ def append_behind(
     """
     topic = record.place.topic
     with connection.cursor() as cursor:
-        if _is_applied(cursor, group, record):
+        if is_applied(cursor, group, find_event_id(record)):
             services.count(group, topic, slot, duplicates=1)
             return False
         _require_room(cursor, head, group, record)
@@ -111,14 +110,6 @@ def append_behind(
     if found is None or (is_new and found.letters == 1):
         raise KeyFreed("nothing of this key is parked any more")
     return is_new
-
-
-def _is_applied(cursor: Any, group: str, record: ConsumerRecord) -> bool:
-    event_id = find_event_id(record)
-    if event_id is None:
-        return False
-    cursor.execute(_IS_APPLIED, [group, event_id])
-    return bool(cursor.fetchone()[0])
 
 
 def _require_room(cursor: Any, head: Head, group: str, record: ConsumerRecord) -> None:

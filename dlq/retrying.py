@@ -4,7 +4,7 @@ A row stands for one record that waits. Delivered ones are held by the partition
 *stored* ones have their bytes here, so their offset may move on. The stored records of a key are a queue in the order
 of their ids: only the first of them is due, and a delivered record of the key goes behind them.
 
-Every function that writes needs the key's lock (`dlq.quarantine.lock_key`) in the same transaction and an earlier
+Every function that writes needs the key's lock (`dlq.key_queue.lock_lane`) in the same transaction and an earlier
 statement. The database's clock decides what is due.
 """
 
@@ -300,6 +300,8 @@ def load_due(
         }
         cursor.execute(_DUE, wanted)
         heads = cursor.fetchall()
+        if not heads:
+            return []
         sizes = {number: size for number, _, _, _, size in heads}
         sizes.update(_sizes_behind(cursor, group, [head for head in heads if head[1] is not None], but, limit))
         cursor.execute(_READ, [_fitting(sizes, limit, limit_bytes)])

@@ -22,7 +22,6 @@ class Lot:
     place: PartitionRef
     frontier: Frontier = field(default_factory=Frontier)
     live: bool = True
-    in_flight: int = 0
     committed: int = -1
     records: int = 0
     bytes: int = 0
@@ -330,7 +329,6 @@ class Shelf:
     def _start(self, job: Job, now: float) -> Job:
         self._held.pop(job, None)
         job.started_at = now
-        job.lot.in_flight += 1
         self._running.add(job)
         return job
 
@@ -338,7 +336,6 @@ class Shelf:
         now = time.monotonic()
         self._worst.note(now, now - job.started_at)
         self._running.discard(job)
-        job.lot.in_flight -= 1
 
     def _runs(self, places: Collection[PartitionRef] | None) -> bool:
         return any(places is None or job.lot.place in places for job in self._running)

@@ -25,7 +25,7 @@ from dlq.replay.errors import (
     UnknownReplay,
 )
 from dlq.replay.leasing import settle_left
-from dlq.replay.reading import get_preview, get_replay
+from dlq.replay.reading import get_preview, get_replay, require_replay
 from dlq.replay.selecting import CHUNK, check_rate, chunks, freeze_selection
 from dlq.types import RUNNABLE, ReplayJob, ReplayOutcome, ReplayPreview, ReplayState, Selection, SkipReason
 
@@ -117,7 +117,7 @@ def replay_failed(job_id: UUID, *, rate_per_s: float | None, actor: str) -> Repl
     Raises:
         UnknownReplay: there is no such job. BadSelection: nothing of it failed, or the rate cannot be.
     """
-    get_replay(job_id)
+    require_replay(job_id)
     with connection.cursor() as cursor:
         cursor.execute(_FAILED, [job_id, settings.REPLAY_SELECTION_MAX])
         ids = [letter_id for (letter_id,) in cursor.fetchall()]
@@ -206,13 +206,12 @@ def pause_replay(job_id: UUID, *, expected_version: int, reason: str, actor: str
 
 
 @transaction.atomic
-def resume_replay(job_id: UUID, *, expected_version: int, reason: str = "", actor: str) -> ReplayJob:
-    """Let a paused replay go on, with one item first again; `reason` is the caller's to keep.
+def resume_replay(job_id: UUID, *, expected_version: int, actor: str) -> ReplayJob:
+    """Let a paused replay go on, with one item first again.
 
     Raises:
         UnknownReplay. StaleReplay: it changed since, or is not paused.
     """
-    del reason
     with connection.cursor() as cursor:
         counts = read_counts(cursor, job_id)
     tried = sum(counts.get(o.value, 0) for o in (ReplayOutcome.APPLIED, ReplayOutcome.DEDUPLICATED, ReplayOutcome.SENT))
@@ -236,15 +235,12 @@ def cancel_replay(job_id: UUID, *, expected_version: int, reason: str, actor: st
     return get_replay(job_id)
 
 
-def set_replay_rate(
-    job_id: UUID, *, rate_per_s: float | None, expected_version: int, reason: str = "", actor: str
-) -> ReplayJob:
+def set_replay_rate(job_id: UUID, *, rate_per_s: float | None, expected_version: int, actor: str) -> ReplayJob:
     """Change how many items a second may start at most; None = as fast as the consumers can.
 
     Raises:
         UnknownReplay. StaleReplay: it changed since, or has ended. BadSelection: the rate cannot be.
     """
-    del reason
     check_rate(rate_per_s)
     return _act(_SET_RATE, job_id, expected_version, actor, rate=rate_per_s)
 

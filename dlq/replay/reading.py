@@ -182,6 +182,18 @@ def list_replays(cursor: str | None = None, limit: int = 50) -> ReplayPage:
     return ReplayPage(as_of=rows[0][0] if rows else datetime.now(UTC), jobs=jobs, next_cursor=next_cursor)
 
 
+def require_replay(job_id: UUID) -> None:
+    """Refuse the number of a job that is not there.
+
+    Raises:
+        UnknownReplay.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM dlq_replay WHERE id = %s", [job_id])
+        if not cursor.rowcount:
+            raise UnknownReplay("There is no such replay.")
+
+
 def list_replay_items(
     job_id: UUID, outcome: ReplayOutcome | None = None, cursor: str | None = None, limit: int = 100
 ) -> ReplayItemPage:
@@ -190,7 +202,7 @@ def list_replay_items(
     Raises:
         BadCursor: the cursor is not one that a page gave out. UnknownReplay: there is no such job.
     """
-    get_replay(job_id)
+    require_replay(job_id)
     limit = max(1, min(limit, settings.REPLAY_PAGE_ITEMS_MAX))
     after = _read_number(cursor) if cursor else 0
     narrowed = "AND i.outcome = %s" if outcome is not None else ""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from dlq.domain.envelope import EVENT_ID, EVENT_TYPE, PUBLISHED_AT
+from dlq.domain.copying import RESERVED
 from dlq.key_queue import lock_lane
 from dlq.replay.leasing import Taken
 from dlq.replay.stored import StoredLetter
@@ -22,10 +22,6 @@ LEFT JOIN dlq_foreign_stop f ON f.dead_letter_id = d.id AND f.number = 0 WHERE d
 """
 UNTYPED = "unknown"
 """The event type of a record that has none: the outbox needs one."""
-
-
-_REWRITTEN = frozenset({EVENT_ID, EVENT_TYPE, PUBLISHED_AT, "content-type"})
-"""Headers that the relay writes itself."""
 
 
 def send_item(item: Taken, letter: StoredLetter, step: ItemStep) -> None:
@@ -44,7 +40,7 @@ def send_item(item: Taken, letter: StoredLetter, step: ItemStep) -> None:
             key=letter.record.key,
             type=letter.event_type or UNTYPED,
             payload=letter.record.value,
-            headers=[(name, value) for name, value in letter.record.headers or () if name.lower() not in _REWRITTEN],
+            headers=[(name, value) for name, value in letter.record.headers or () if name.lower() not in RESERVED],
             event_id=letter.event_id,
             strict=letter.record.key is not None,
         )
