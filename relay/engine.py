@@ -298,7 +298,7 @@ class Engine:
     def may_read(self) -> bool:
         """Tell whether another round fits the bounds."""
         bounds = self._bounds
-        waiting = self.unacked + len(self.queue) + sum(map(len, self.behind.values()))
+        waiting = self.unacked + sum(map(len, self.behind.values()))
         return (
             bool(self.shards)
             and not self.queue

@@ -173,20 +173,19 @@ def change_relay_policy(
     Raises:
         UnknownTopic, BadPolicy, StalePolicy, BadReason: nothing was changed.
     """
-    before = get_relay_policy(topic)
     document = check_relay_policy(topic, changes)
     with transaction.atomic():
         raise_revision()
         saved = save_policy(
             PolicyScope.RELAY_TOPIC,
-            before.topic,
+            topic,
             document=document,
             expected_version=expected_version,
             actor=actor,
             reason=reason,
         )
         transaction.on_commit(lambda: relay_changed.send(sender=None), robust=True)
-    return _policy(before.topic, saved)
+    return _policy(topic, saved)
 
 
 def policy_limits() -> PolicyLimits:

@@ -92,11 +92,9 @@ def measure_keyed(world: World, plan: Plan, report: Report) -> None:
     report.at_most("records that overtook an earlier one of their key", keyed.disordered + serial.disordered, 0)
 
 
-def run_child(
-    world: World, topic: str, mode: str, *, concurrency: int, records: int, warm: int = WARM_RECORDS, group: str = ""
-) -> Ran:
+def run_child(world: World, topic: str, mode: str, *, concurrency: int, records: int, warm: int = WARM_RECORDS) -> Ran:
     """Consume `records` after the warm-up in a process of its own."""
-    asked = [topic, group or "-", mode, str(concurrency), str(warm), str(records), str(SLOW_MS)]
+    asked = [topic, "-", mode, str(concurrency), str(warm), str(records), str(SLOW_MS)]
     done = subprocess.run(
         [python(), script("consumer_child.py"), *asked],
         env=world.env,

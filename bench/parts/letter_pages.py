@@ -74,8 +74,8 @@ def _user():
 def _pages(client) -> list[tuple[str, list[str]]]:
     first = "/dead-letters/"
     narrowed = [
-        f"{first}?group=group-3", f"{first}?topic=topic-4", f"{first}?error_class=bench.Error7",
-        f"{first}?event_type=bench.type-2", f"{first}?state=applied", f"{first}?key=key%2300000007",
+        f"{first}?group=group-3", f"{first}?topic=topic-4", f"{first}?error=bench.Error7",
+        f"{first}?type=bench.type-2", f"{first}?state=applied", f"{first}?key=key%2300000007",
     ]  # fmt: skip
     page = client.get(first).content.decode()
     after = [url.replace("&amp;", "&") for url in NEXT.findall(page)][:1]
