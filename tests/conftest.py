@@ -18,3 +18,13 @@ def django_db_setup(django_db_setup, django_db_blocker):
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE console_auditentry DISABLE TRIGGER console_audit_no_truncate")
     connection.close()
+
+
+@pytest.fixture
+def shop(db):
+    """Dead letters of one group, and what replays them in the test's own process."""
+    from tests.replays import Shop  # Django is set up by now
+
+    made = Shop()
+    yield made
+    made.drop()

@@ -13,17 +13,9 @@ from console.models import AuditAction, AuditEntry
 from console.permissions import Action
 from console.tokens import make_token
 from dlq.facade import list_quarantined, list_replays
-from tests.replays import Shop
 
 PREVIEWS = "/api/v1/replay-previews/"
 REPLAYS = "/api/v1/replays/"
-
-
-@pytest.fixture
-def shop(db):
-    made = Shop()
-    yield made
-    made.drop()
 
 
 class Caller:

@@ -12,24 +12,15 @@ from dlq.models import Applied, DeadLetter, Position
 from dlq.services import remember_position
 from relay.facade import list_open_incidents, list_processes
 from relay.types import CommitPoint, IncidentKind, OffsetMissing, PartitionRef
-from tests.consumers import Child, Line, effects, make_effect_table, running, until, write_effect
+from tests.consumers import Child, effects, running, until, write_effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def make_line(transactional_db, settings):
+def make_line(make_line, settings):
     settings.CONSUMER_SESSION_TIMEOUT_MS = 6_000
-    make_effect_table()
-    made = []
-
-    def make(partitions=1):
-        made.append(Line(partitions))
-        return made[-1]
-
-    yield make
-    for line in made:
-        line.drop()
+    return make_line
 
 
 @pytest.mark.parametrize("mode", ["before-commit", "after-commit"])

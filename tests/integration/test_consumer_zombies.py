@@ -15,11 +15,9 @@ from relay.facade import list_open_incidents, list_processes
 from relay.types import IncidentKind
 from tests.consumers import (
     Child,
-    Line,
     admin,
     effects,
     headers_of,
-    make_effect_table,
     make_topic,
     running,
     until,
@@ -30,20 +28,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def make_line(transactional_db, settings):
+def make_line(make_line, settings):
     settings.CONSUMER_SESSION_TIMEOUT_MS = 6_000
     settings.CONSUMER_TOPIC_CHECK_EVERY_S = 0.5
     settings.CONSUMER_RETRY_BASE_S = 0.05
-    make_effect_table()
-    made = []
-
-    def make(partitions=1):
-        made.append(Line(partitions))
-        return made[-1]
-
-    yield make
-    for line in made:
-        line.drop()
+    return make_line
 
 
 def in_flight_of(member):

@@ -12,7 +12,6 @@ from console.models import ApiToken, AuditAction, AuditEntry
 from console.roles import sync_roles
 from console.tokens import find_person
 from dlq.facade import list_quarantined, list_replays
-from tests.replays import Shop
 
 pytestmark = pytest.mark.django_db
 
@@ -22,13 +21,6 @@ def people(db):
     sync_roles()
     for name, role in (("ron", "on-call"), ("ada", "admin"), ("vic", "viewer")):
         User.objects.create_user(name).groups.set(Group.objects.filter(name=role))
-
-
-@pytest.fixture
-def shop(db):
-    made = Shop()
-    yield made
-    made.drop()
 
 
 def run(*words):

@@ -18,23 +18,9 @@ from dlq.facade import (
 from dlq.types import LossChoice
 from relay.facade import apply_rewind, list_open_incidents, list_processes, read_group_members
 from relay.types import IncidentKind
-from tests.consumers import Line, effects, make_effect_table, running, until, write_effect
+from tests.consumers import effects, running, until, write_effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def make_line(transactional_db):
-    make_effect_table()
-    made = []
-
-    def make(partitions=1):
-        made.append(Line(partitions))
-        return made[-1]
-
-    yield make
-    for line in made:
-        line.drop()
 
 
 def is_empty(line):

@@ -10,7 +10,7 @@ from dlq.models_copy import Copy
 from dlq.types import ReplayVerdict, Selection
 from relay.facade import declare_topic
 from relay.types import TopicSpec
-from tests.consumers import Line, headers_of, make_effect_table, running, until, write_effect
+from tests.consumers import headers_of, running, until, write_effect
 from tests.copies import copies_on, read_copies
 from tests.unit.test_foreign_headers import SHARE, SPRING
 
@@ -18,11 +18,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def line(transactional_db):
-    make_effect_table()
-    made = Line()
-    yield made
-    made.drop()
+def line(make_line):
+    return make_line()
 
 
 @pytest.mark.parametrize(

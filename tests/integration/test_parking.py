@@ -11,17 +11,14 @@ from dlq.models import Applied, DeadLetter
 from dlq.originals import decode_headers
 from dlq.types import DeadLetterFilter, FailureClass, Permanent
 from relay.facade import label_key
-from tests.consumers import Line, effects, headers_of, make_effect_table, running, until, write_effect
+from tests.consumers import effects, headers_of, running, until, write_effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def line(transactional_db):
-    make_effect_table()
-    made = Line()
-    yield made
-    made.drop()
+def line(make_line):
+    return make_line()
 
 
 SCHEMA = FailureClass.SCHEMA

@@ -12,10 +12,8 @@ from relay.facade import label_key, list_open_incidents
 from relay.types import IncidentKind
 from tests.consumers import (
     Child,
-    Line,
     admin,
     effects,
-    make_effect_table,
     make_topic,
     running,
     until,
@@ -27,19 +25,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def make_line(transactional_db, settings):
+def make_line(make_line, settings):
     settings.CONSUMER_SESSION_TIMEOUT_MS = 6_000
     settings.CONSUMER_RETRY_BASE_S = 0.05
-    make_effect_table()
-    made = []
-
-    def make(partitions=1):
-        made.append(Line(partitions))
-        return made[-1]
-
-    yield make
-    for line in made:
-        line.drop()
+    return make_line
 
 
 class Downstream:

@@ -4,15 +4,7 @@ import pytest
 
 from console.models import AuditAction, AuditEntry
 from dlq.facade import list_breakers, list_quarantined, list_replays
-from tests.replays import Shop
 from tests.web.pages import words_of
-
-
-@pytest.fixture
-def shop(db):
-    made = Shop()
-    yield made
-    made.drop()
 
 
 @pytest.fixture

@@ -18,13 +18,6 @@ PREVIEW = "/dead-letters/replay/preview/"
 
 
 @pytest.fixture
-def shop(db):
-    made = Shop()
-    yield made
-    made.drop()
-
-
-@pytest.fixture
 def on_call(as_role):
     return as_role("on-call")
 
